@@ -1,0 +1,3 @@
+"""Programs to read and run; `python -m examples.NAME`."""
+
+from __future__ import annotations

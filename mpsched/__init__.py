@@ -1,0 +1,96 @@
+# The door. What you see here lives in these places:
+#
+#   executor.py   WorkStealingExecutor, its futures, `run` and `map`
+#   arrays.py     arrays that several processes write, and what `executor.share` gives
+#   errors.py     every exception
+#   cli/          the command `mpsched`, also `python -m mpsched`
+#
+# and behind them, each floor importing only what lies below it:
+#
+#   _pool/        in the parent: dispatch, collect, supervise          floor 5
+#   _worker/      in a worker: template, loop, find work, park         floor 4
+#   _deque/       where tasks wait: rings and inboxes                  floor 3
+#   _tasks/       what a task is and how it travels                    floor 2
+#   _shm/         memory shared by processes, locks, parking           floor 1
+#   _base/        settings, clock, CPU count                           floor 0
+#
+# Each room has a README.md, which is its specification. There is no logic here: every worker
+# imports this module, so a name is loaded when it is first used.
+"""Python functions on all cores: a work-stealing process pool.
+
+    import mpsched
+
+    with mpsched.WorkStealingExecutor() as ex:
+        for result in ex.map(function, inputs):
+            ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mpsched import errors
+    from mpsched._version import __version__
+    from mpsched._worker.context import current_task, current_worker
+    from mpsched.arrays import shared_array, shared_copy
+    from mpsched.executor import (
+        CloseReport,
+        Future,
+        PoolStats,
+        WorkerStats,
+        WorkStealingExecutor,
+        map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
+        run,
+    )
+
+__all__ = [
+    "CloseReport",
+    "Future",
+    "PoolStats",
+    "WorkStealingExecutor",
+    "WorkerStats",
+    "__version__",
+    "current_task",
+    "current_worker",
+    "errors",
+    "map",
+    "run",
+    "shared_array",
+    "shared_copy",
+]
+
+# name -> the module that has it; None: the name is a module itself.
+_HOME = {
+    "CloseReport": "mpsched.executor",
+    "Future": "mpsched.executor",
+    "PoolStats": "mpsched.executor",
+    "WorkStealingExecutor": "mpsched.executor",
+    "WorkerStats": "mpsched.executor",
+    "__version__": "mpsched._version",
+    "current_task": "mpsched._worker.context",
+    "current_worker": "mpsched._worker.context",
+    "errors": None,
+    "map": "mpsched.executor",
+    "run": "mpsched.executor",
+    "shared_array": "mpsched.arrays",
+    "shared_copy": "mpsched.arrays",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    home = _HOME[name]
+    found: object
+    found = import_module(f"{__name__}.{name}") if home is None else getattr(import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return [*__all__]

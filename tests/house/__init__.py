@@ -1,0 +1,3 @@
+"""Tests of the house: layers, names, sizes, documents, examples."""
+
+from __future__ import annotations

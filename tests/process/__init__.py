@@ -1,0 +1,3 @@
+"""Tests with real worker processes."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests of one process: no worker, no waiting."""
+
+from __future__ import annotations
