@@ -18,11 +18,11 @@
 # imports this module, so a name is loaded when it is first used.
 """Python functions on all cores: a work-stealing process pool.
 
-    import mpsched
+import mpsched
 
-    with mpsched.WorkStealingExecutor() as ex:
-        for result in ex.map(function, inputs):
-            ...
+with mpsched.WorkStealingExecutor() as ex:
+    for result in ex.map(function, inputs):
+        ...
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def __getattr__(name: str) -> object:
 
     home = _HOME[name]
     found: object
-    found = import_module(f"{__name__}.{name}") if home is None else getattr(import_module(home), name)
+    found = (
+        import_module(f"{__name__}.{name}") if home is None else getattr(import_module(home), name)
+    )
     globals()[name] = found
     return found
 

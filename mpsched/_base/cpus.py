@@ -1,0 +1,141 @@
+"""How many workers a pool has when nobody says: the CPUs this process may really use.
+
+See README.md, "CPUs". `os.cpu_count()` counts the machine, which in a container is far more than
+the container gets; then every worker is throttled by the kernel for most of each period.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROC_SELF = Path("/proc/self")
+
+
+def default_workers() -> int:
+    """Return how many workers use this process's share of the machine, at least 1.
+
+    It is the smaller of the CPUs in the affinity mask and the cgroup quota, rounded up: with a
+    quota of 1.5 CPUs, one worker would leave a third of it unused.
+
+    Context:
+        Any thread of the parent. Reads a few small files, so call it once per pool.
+    """
+    allowed = affinity_count()
+    quota = cgroup_quota()
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def affinity_count() -> int:
+    """Return how many CPUs this process may be scheduled on, at least 1.
+
+    Falls back to the CPUs of the machine where the system has no affinity masks (macOS).
+    """
+    if hasattr(os, "process_cpu_count"):  # 3.13; honours PYTHON_CPU_COUNT as well
+        return os.process_cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
+def cgroup_quota(proc_self: Path = _PROC_SELF) -> float | None:
+    """Return the CPU time per time that cgroups grant this process, in CPUs; None if unlimited.
+
+    The tightest quota of this process's group and of all groups around it counts, in cgroup v2 and
+    in the `cpu` controller of v1; a machine may have both mounted.
+
+    Args:
+        proc_self: Folder with this process's `cgroup` and `mountinfo`. Where there is none (not
+            Linux, or `/proc` is not mounted), nothing limits.
+    """
+    try:
+        groups = _read_groups(proc_self / "cgroup")
+        mounts = (proc_self / "mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return None
+    quotas = [
+        quota
+        for mount in mounts
+        for folder in _folders(mount, groups)
+        if (quota := _quota_of(folder)) is not None
+    ]
+    return min(quotas, default=None)
+
+
+def _read_groups(path: Path) -> dict[str, str]:
+    """Return controller -> group path of this process; the unified hierarchy (v2) is "".
+
+    Lines read `4:cpu,cpuacct:/docker/1f2e` or `0::/user.slice/session-1.scope`.
+    """
+    groups = {}
+    for line in path.read_text("utf-8", "surrogateescape").splitlines():
+        _number, controllers, group = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = group
+    return groups
+
+
+def _folders(mount: str, groups: dict[str, str]) -> Iterator[Path]:
+    """Yield the folder of this process's group under one line of mountinfo, then those around it.
+
+    A line reads `30 24 0:26 ROOT MOUNTPOINT rw ... - cgroup cgroup rw,cpu,cpuacct`: the folder
+    MOUNTPOINT shows the hierarchy from the group ROOT downwards.
+    """
+    fields, separator, rest = mount.partition(" - ")
+    if not separator:
+        return
+    fstype, _, options = rest.partition(" ")
+    if fstype == "cgroup2":
+        group = groups.get("")
+    elif fstype == "cgroup" and "cpu" in options.replace(" ", ",").split(","):
+        group = groups.get("cpu")
+    else:
+        return
+    if group is None:
+        return
+    root, point = (_unescape(field) for field in fields.split(" ")[3:5])
+    # A container often sees its group's path on the host, of which only the end is mounted here;
+    # then the mount point is the group itself.
+    inside = group[len(root.rstrip("/")) :] if _is_within(group, root) else "/"
+    folder = Path(point + inside.rstrip("/"))
+    yield folder
+    for around in folder.parents:
+        if not _is_within(str(around), point):
+            return
+        yield around
+
+
+def _is_within(path: str, root: str) -> bool:
+    """Tell whether an absolute path is `root` or lies below it."""
+    return (path + "/").startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
+
+
+def _unescape(field: str) -> str:
+    r"""Undo the octal escapes of mountinfo (`\040` is a space)."""
+    for code in (r"\040", r"\011", r"\012", r"\134"):
+        field = field.replace(code, chr(int(code[1:], 8)))
+    return field
+
+
+def _quota_of(folder: Path) -> float | None:
+    """Return the quota that one group's folder states, in CPUs; None if it states no limit.
+
+    v2: `cpu.max` has `max 100000` or `150000 100000`, quota and period in microseconds.
+    v1: `cpu.cfs_quota_us` has -1 or the quota, `cpu.cfs_period_us` the period.
+    The root group has no such file. A file that is empty or not understood limits nothing: a
+    default must not fail.
+    """
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            words = [word for name in names for word in (folder / name).read_text("ascii").split()]
+            quota, period = (int(word) for word in words)
+        except (OSError, ValueError):
+            continue
+        if quota > 0 and period > 0:
+            return quota / period
+    return None

@@ -1,0 +1,39 @@
+"""A pool's constants hold together."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+
+from mpsched._base.settings import Settings
+
+
+def test_settings_defaults_are_consistent_and_travel() -> None:
+    """The defaults pass their own checks, cannot be changed, and pickle."""
+    settings = Settings()
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.inbox_slots = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["inbox_slots", "result_ring_bytes"])
+@pytest.mark.parametrize("value", [-2, 0, 1, 3, 100])
+def test_settings_ring_size_that_is_no_power_of_two_is_refused(name: str, value: int) -> None:
+    """A ring's index is masked, so its size must be a power of two; the error names the value."""
+    with pytest.raises(ValueError, match=rf"{name} .*: {value}$"):
+        dataclasses.replace(Settings(), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["payload_bytes", "park_first_s", "park_most_s"])
+def test_settings_size_or_wait_of_nothing_is_refused(name: str) -> None:
+    """Sizes and waits are positive."""
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(Settings(), **{name: 0})
+
+
+def test_settings_waits_out_of_order_are_refused() -> None:
+    """The first wait of a parked worker is not longer than its longest."""
+    with pytest.raises(ValueError, match="must not exceed"):
+        Settings(park_first_s=2.0, park_most_s=1.0)
