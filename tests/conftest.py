@@ -1,0 +1,106 @@
+"""What every test gets: an empty folder, a seed, and a look at what it has left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import leaks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+START_METHODS = ("forkserver", "spawn", "fork")
+
+# Folders of tests that start processes: their orphans are looked for as well.
+_WITH_PROCESSES = ("process", "contract")
+
+_SEED = int(os.environ.get("MPSCHED_SEED") or secrets.randbits(32))
+_RUN = secrets.token_hex(8)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this suite."""
+    parser.addoption(
+        "--start-method",
+        choices=START_METHODS,
+        help="run tests that take a start method with this one only",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what the run starts, and keep hypothesis's notes out of the tests' folders."""
+    os.environ[leaks.RUN_VARIABLE] = _RUN
+    # What a test run starts must not inherit the user's wishes about widths and seeds.
+    os.environ["MPSCHED_SEED"] = str(_SEED)
+    if config.pluginmanager.has_plugin("hypothesispytest"):
+        from hypothesis import configuration, settings
+
+        configuration.set_hypothesis_home_dir(config.rootpath / ".hypothesis")
+        # Two shared cores: how long an example takes says nothing.
+        settings.register_profile("mpsched", deadline=None, print_blob=True)
+        settings.load_profile("mpsched")
+
+
+def pytest_report_header() -> str:
+    """Say how to repeat the run."""
+    return f"seed: MPSCHED_SEED={_SEED}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `start_method` once with each."""
+    if "start_method" in metafunc.fixturenames:
+        only = metafunc.config.getoption("--start-method")
+        methods = [only] if only else [*START_METHODS]
+        metafunc.parametrize("start_method", methods, indirect=True)
+
+
+@pytest.fixture
+def start_method(request: pytest.FixtureRequest) -> str:
+    """A way to start workers; the test runs once with each that the system has."""
+    method: str = request.param
+    if method != "spawn" and not hasattr(os, "fork"):
+        pytest.skip(f"no {method} on this system")
+    return method
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A number of this test's own, the same in each run with the same MPSCHED_SEED."""
+    print(f"MPSCHED_SEED={_SEED}")  # shown when the test fails
+    return random.Random(f"{_SEED} {request.node.nodeid}").getrandbits(32)
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """A generator of this test's own; see `seed`."""
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The current folder of all tests, which each leaves empty."""
+    return tmp_path_factory.mktemp("cwd")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest, empty_folder: Path) -> Iterator[None]:
+    """Fail a test that leaves a process, thread, descriptor, `/dev/shm` entry or file."""
+    room = request.path.relative_to(request.config.rootpath).parts[1]
+    run = _RUN if room in _WITH_PROCESSES else ""
+    home = os.getcwd()
+    os.chdir(empty_folder)
+    try:
+        before = leaks.snapshot(run)
+        yield
+        if left := leaks.left_since(before, run=run):
+            pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
+    finally:
+        os.chdir(home)
+        for name in os.listdir(empty_folder):
+            (empty_folder / name).unlink()
