@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,4 +104,12 @@ def nothing_left(request: pytest.FixtureRequest, empty_folder: Path) -> Iterator
     finally:
         os.chdir(home)
         for name in os.listdir(empty_folder):
-            (empty_folder / name).unlink()
+            _remove(empty_folder / name)
+
+
+def _remove(path: Path) -> None:
+    """Remove what a test has left, so that the next starts in an empty folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -93,7 +93,7 @@ def processes_of_run(run: str) -> dict[int, str]:
     group, command = os.getpgrp(), _command_line(me)
     forked = {
         pid: command
-        for pid in _live_pids()
+        for pid in live_pids()
         if pid != me and _group_of(pid) == group and _command_line(pid) == command
     }
     return processes_marked(run) | forked
@@ -106,7 +106,7 @@ def processes_marked(run: str) -> dict[int, str]:
     """
     mark = f"{RUN_VARIABLE}={run}".encode()
     found = {}
-    for pid in _live_pids():
+    for pid in live_pids():
         try:
             environ = (_PROC / str(pid) / "environ").read_bytes()
         except OSError:  # gone meanwhile, or another user's
@@ -118,7 +118,7 @@ def processes_marked(run: str) -> dict[int, str]:
 
 def processes_of_session(session: int) -> dict[int, str]:
     """Return pid -> command line of the live processes in a session."""
-    return {pid: _command_line(pid) for pid in _live_pids() if _session_of(pid) == session}
+    return {pid: _command_line(pid) for pid in live_pids() if _session_of(pid) == session}
 
 
 def _all_pids() -> list[int]:
@@ -134,7 +134,7 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _live_pids() -> list[int]:
+def live_pids() -> list[int]:
     """Return all processes but those that have ended and only wait to be reaped."""
     return [pid for pid in _all_pids() if (fields := _stat(pid)) and fields[0] not in {"Z", "X"}]
 

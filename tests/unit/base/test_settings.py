@@ -18,7 +18,7 @@ def test_settings_defaults_are_consistent_and_travel() -> None:
         settings.inbox_slots = 4  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["inbox_slots", "result_ring_bytes"])
+@pytest.mark.parametrize("name", ["entries_per_worker", "inbox_slots", "result_ring_bytes"])
 @pytest.mark.parametrize("value", [-2, 0, 1, 3, 100])
 def test_settings_ring_size_that_is_no_power_of_two_is_refused(name: str, value: int) -> None:
     """A ring's index is masked, so its size must be a power of two; the error names the value."""
@@ -26,9 +26,9 @@ def test_settings_ring_size_that_is_no_power_of_two_is_refused(name: str, value:
         dataclasses.replace(Settings(), **{name: value})
 
 
-@pytest.mark.parametrize("name", ["payload_bytes", "park_first_s", "park_most_s"])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings)])
 def test_settings_size_or_wait_of_nothing_is_refused(name: str) -> None:
-    """Sizes and waits are positive."""
+    """Every size and every wait is positive."""
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(Settings(), **{name: 0})
 
@@ -37,3 +37,9 @@ def test_settings_waits_out_of_order_are_refused() -> None:
     """The first wait of a parked worker is not longer than its longest."""
     with pytest.raises(ValueError, match="must not exceed"):
         Settings(park_first_s=2.0, park_most_s=1.0)
+
+
+def test_settings_window_that_fills_an_inbox_is_refused() -> None:
+    """An inbox keeps room for what its worker gives back, beyond what is dispatched ahead."""
+    with pytest.raises(ValueError, match=r"window \(1024\) must be smaller"):
+        Settings(window=1024, inbox_slots=1024)

@@ -1,0 +1,3 @@
+"""Tests of what tests rely on."""
+
+from __future__ import annotations
