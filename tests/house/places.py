@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mpsched
 from tests.support.scripts import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-PACKAGE = ROOT / "mpsched"
+# The installed package, which is not in the checkout when the tests run against a wheel.
+PACKAGE = Path(mpsched.__file__).parent
 TESTS = ROOT / "tests"
 EXAMPLES = ROOT / "examples"
 CODE = (PACKAGE, TESTS, ROOT / "benchmarks", EXAMPLES)
