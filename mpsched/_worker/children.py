@@ -1,0 +1,39 @@
+"""Waiting for one process by its pidfd, which never names another process; see README.md."""
+
+from __future__ import annotations
+
+import os
+import select
+
+
+def available() -> bool:
+    """Tell whether this platform has pidfds (Linux 5.3 and later)."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def ended(pidfd: int, timeout: float | None = 0.0) -> bool:
+    """Tell whether the process has ended, waiting up to `timeout` seconds (None: as long as needed)."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(None if timeout is None else timeout * 1000.0))
+
+
+def reap(pidfd: int) -> int | None:
+    """Reap a child that has ended; return its status: the exit code, or minus the signal's number.
+
+    None when somebody else has reaped it (`os.wait()` in user code, SIGCHLD ignored), or when it
+    is no child of this process: it has ended, how is not known.
+    """
+    try:
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if found is None:
+        raise RuntimeError(f"reap() of a process that has not ended (pidfd {pidfd})")
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
