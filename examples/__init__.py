@@ -1,3 +1,3 @@
-"""Programs to read and run; `python -m examples.NAME`."""
+"""Runnable examples of mpsched, and the report that `make demo` runs."""
 
 from __future__ import annotations
