@@ -31,8 +31,8 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.comprehension)
 BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, *LOOPS)
 # Fields that hold names, flags or operators, and no child worth a visit.
 LEAF_FIELDS = frozenset(
-    ["arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "kwd_attrs", "level", "module", "name", "op", "ops", "rest", "simple", "str", "type_comment", "type_ignores"]
-)
+    ("arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "kwd_attrs", "level")
+).union(("module", "name", "op", "ops", "rest", "simple", "str", "type_comment", "type_ignores"))
 LEAF_KINDS = frozenset((ast.Constant, ast.Global, ast.MatchSingleton, ast.Nonlocal, ast.alias))
 
 WORD = re.compile(r"\w+")
