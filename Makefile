@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test nightly bench-setup bench lint clean
+.PHONY: help setup bytecode demo test nightly bench-setup bench lint clean
 
 help:
 	@echo "make setup        make $(VENV): the package in editable mode and the development tools"
@@ -19,7 +19,7 @@ help:
 	@echo "make bench        the benchmarks"
 	@echo "make clean        remove what these commands made"
 
-setup: $(STAMP)
+setup: $(STAMP) bytecode
 
 # One stamp per list of dependencies: nothing is installed again until pyproject.toml changes.
 $(STAMP): pyproject.toml
@@ -28,14 +28,19 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-demo: $(STAMP)
+# An editable install compiles nothing. Where PYTHONDONTWRITEBYTECODE is set, as in many containers,
+# each worker would compile the package anew at its start.
+bytecode: $(STAMP)
+	@$(BIN)/python -m compileall -q mpsched
+
+demo: bytecode
 	$(BIN)/python -m examples.stdlib_report
 
-test: $(STAMP)
+test: bytecode
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 # Slow tests take minutes on purpose, so a hang is called a hang later.
-nightly: $(STAMP)
+nightly: bytecode
 	$(BIN)/python -m pytest -o faulthandler_timeout=900 $(ARGS)
 
 lint: $(STAMP)
@@ -46,11 +51,11 @@ lint: $(STAMP)
 
 bench-setup: $(BENCH_STAMP)
 
-$(BENCH_STAMP): $(STAMP)
+$(BENCH_STAMP): pyproject.toml $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@
 
-bench: $(BENCH_STAMP)
+bench: $(BENCH_STAMP) bytecode
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:

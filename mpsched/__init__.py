@@ -27,8 +27,8 @@ with mpsched.WorkStealingExecutor() as ex:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors
     from mpsched._version import __version__
