@@ -67,9 +67,9 @@ def test_exports_unknown_name_is_an_attribute_error() -> None:
         mpsched.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["mpsched", "mpsched.errors"])
+@pytest.mark.parametrize("module", ["mpsched", "mpsched.errors", "mpsched._worker.main"])
 def test_exports_import_loads_nothing_heavy(module: str) -> None:
-    """Importing the door or the errors loads none of the modules that cost milliseconds."""
+    """Neither the door, nor the errors, nor a worker loads a module that costs milliseconds."""
     result = run_script(
         f"""
         import sys
