@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from mpsched._base import cgroups
 
-_PROC_SELF = Path("/proc/self")
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def default_workers() -> int:
@@ -43,7 +42,7 @@ def affinity_count() -> int:
     return os.cpu_count() or 1
 
 
-def cgroup_quota(proc_self: Path = _PROC_SELF) -> float | None:
+def cgroup_quota(proc_self: Path = cgroups.PROC_SELF) -> float | None:
     """Return the CPU time per time that cgroups grant this process, in CPUs; None if unlimited.
 
     The tightest quota of this process's group and of all groups around it counts, in cgroup v2 and
@@ -53,73 +52,9 @@ def cgroup_quota(proc_self: Path = _PROC_SELF) -> float | None:
         proc_self: Folder with this process's `cgroup` and `mountinfo`. Where there is none (not
             Linux, or `/proc` is not mounted), nothing limits.
     """
-    try:
-        groups = _read_groups(proc_self / "cgroup")
-        mounts = (proc_self / "mountinfo").read_text("utf-8", "surrogateescape").splitlines()
-    except OSError:
-        return None
-    quotas = [
-        quota
-        for mount in mounts
-        for folder in _folders(mount, groups)
-        if (quota := _quota_of(folder)) is not None
-    ]
+    folders = cgroups.folders("cpu", proc_self)
+    quotas = [quota for folder in folders if (quota := _quota_of(folder)) is not None]
     return min(quotas, default=None)
-
-
-def _read_groups(path: Path) -> dict[str, str]:
-    """Return controller -> group path of this process; the unified hierarchy (v2) is "".
-
-    Lines read `4:cpu,cpuacct:/docker/1f2e` or `0::/user.slice/session-1.scope`.
-    """
-    groups = {}
-    for line in path.read_text("utf-8", "surrogateescape").splitlines():
-        _number, controllers, group = line.split(":", 2)
-        for controller in controllers.split(","):
-            groups[controller] = group
-    return groups
-
-
-def _folders(mount: str, groups: dict[str, str]) -> Iterator[Path]:
-    """Yield the folder of this process's group under one line of mountinfo, then those around it.
-
-    A line reads `30 24 0:26 ROOT MOUNTPOINT rw ... - cgroup cgroup rw,cpu,cpuacct`: the folder
-    MOUNTPOINT shows the hierarchy from the group ROOT downwards.
-    """
-    fields, separator, rest = mount.partition(" - ")
-    if not separator:
-        return
-    fstype, _, options = rest.partition(" ")
-    if fstype == "cgroup2":
-        group = groups.get("")
-    elif fstype == "cgroup" and "cpu" in options.replace(" ", ",").split(","):
-        group = groups.get("cpu")
-    else:
-        return
-    if group is None:
-        return
-    root, point = (_unescape(field) for field in fields.split(" ")[3:5])
-    # A container often sees its group's path on the host, of which only the end is mounted here;
-    # then the mount point is the group itself.
-    inside = group[len(root.rstrip("/")) :] if _is_within(group, root) else "/"
-    folder = Path(point + inside.rstrip("/"))
-    yield folder
-    for around in folder.parents:
-        if not _is_within(str(around), point):
-            return
-        yield around
-
-
-def _is_within(path: str, root: str) -> bool:
-    """Tell whether an absolute path is `root` or lies below it."""
-    return (path + "/").startswith(root.rstrip("/") + "/") and ".." not in path.split("/")
-
-
-def _unescape(field: str) -> str:
-    r"""Undo the octal escapes of mountinfo (`\040` is a space)."""
-    for code in (r"\040", r"\011", r"\012", r"\134"):
-        field = field.replace(code, chr(int(code[1:], 8)))
-    return field
 
 
 def _quota_of(folder: Path) -> float | None:

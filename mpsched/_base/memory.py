@@ -1,0 +1,66 @@
+"""How much memory this process may still take before the kernel starts to kill.
+
+See README.md, "Memory". A memory file has no limit of its own, so the kernel never refuses one that
+is too large: it hands out pages until nothing is left and then kills a process, ours or another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mpsched._base import cgroups
+
+_MEMINFO: Final = Path("/proc/meminfo")
+
+# v2 (limit, used) and v1; v1 states "no limit" as a number near 2**63.
+_LIMIT_FILES: Final = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+
+def available_bytes(proc_self: Path = cgroups.PROC_SELF, meminfo: Path = _MEMINFO) -> int | None:
+    """Return the bytes that can still be taken; None where the system does not say.
+
+    The least of what the machine has left and what each control group around this process still
+    grants. What can be written to swap or dropped from the file cache counts as available.
+
+    Context:
+        Any process, any thread. Reads some ten small files: about 100 us.
+    """
+    machine = _table(meminfo, scale=1024)  # in "kB"
+    if "MemAvailable" not in machine:
+        return None
+    swap = machine.get("SwapFree", 0)
+    left = [machine["MemAvailable"] + swap]
+    for folder in cgroups.folders("memory", proc_self):
+        for limit_name, used_name in _LIMIT_FILES:
+            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            if limit is not None and used is not None:
+                stat = _table(folder / "memory.stat")
+                cache = stat.get("inactive_file", 0) + stat.get("active_file", 0)
+                left.append(max(0, limit - used + cache + swap))
+    return min(left)
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None if there is no file or no number (`max`)."""
+    try:
+        return int(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _table(path: Path, scale: int = 1) -> dict[str, int]:
+    """Return the `name number` lines of a file, numbers times `scale`; {} if there is none."""
+    try:
+        lines = path.read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return {}
+    found = {}
+    for line in lines:
+        name, *numbers = line.replace(":", " ").split()
+        if numbers and numbers[0].isdigit():
+            found[name] = int(numbers[0]) * scale
+    return found

@@ -1,0 +1,119 @@
+"""Views of a memory file that need no descriptor once they exist.
+
+See README.md, "Payloads". `mmap.mmap` keeps a copy of the descriptor for each mapping before Python
+3.13, so a list of a thousand arrays would use up a process's descriptors. Where it does, the C
+library's `mmap` is called instead; where that cannot be, `mmap.mmap` is used and the limit stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import sys
+import weakref
+from typing import final
+
+
+def map_shared(fd: int, size: int) -> memoryview:
+    """Map the first `size` bytes of a file: what is written is seen by every process that maps it.
+
+    Returns:
+        A writable view of bytes. The mapping lives as long as the view or anything made from it;
+        `fd` may be closed at once.
+
+    Raises:
+        ValueError: the file has fewer bytes, so touching the view would kill the process.
+        OSError: no address space or no mapping is left.
+    """
+    return _map(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def map_readonly(fd: int, size: int) -> memoryview:
+    """Map the first `size` bytes of a file to read them; otherwise as `map_shared`.
+
+    Not MAP_SHARED: before Linux 6.7 that is refused for a sealed file. The pages are the same.
+    """
+    return _map(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ).toreadonly()
+
+
+def map_copy_on_write(fd: int, size: int) -> memoryview:
+    """Map the first `size` bytes of a file to read and change; otherwise as `map_shared`.
+
+    A page that is written becomes this process's own; nobody else sees the change.
+    """
+    return _map(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def read_copy(fd: int, size: int) -> memoryview:
+    """Return the first `size` bytes of a file in new private memory; otherwise as `map_shared`.
+
+    The memory starts at a page, so what was aligned in the file still is.
+    """
+    _check_size(fd, size)
+    view = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    done = 0
+    while done < size:
+        done += os.preadv(fd, [view[done:]], done)
+    return view
+
+
+def _check_size(fd: int, size: int) -> None:
+    there = os.fstat(fd).st_size
+    if size <= 0 or there < size:
+        raise ValueError(f"cannot map {size:,} bytes of a file that has {there:,}")
+
+
+def _map(fd: int, size: int, flags: int, prot: int) -> memoryview:
+    _check_size(fd, size)
+    if sys.version_info >= (3, 13):
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, trackfd=False))
+    libc = _libc()
+    if libc is None:
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot))
+    return libc.map(fd, size, flags, prot)
+
+
+@functools.cache
+def _libc() -> _Libc | None:
+    """Return the C library's mapping functions, or None where they cannot be called."""
+    try:
+        return _Libc()
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+@final
+class _Libc:
+    """`mmap` and `munmap` of the C library; `ctypes` is imported at the first large payload."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._ctypes = ctypes
+        self._failed = ctypes.c_void_p(-1).value
+        library = ctypes.CDLL(None, use_errno=True)
+        self._mmap = library.mmap
+        self._mmap.restype = ctypes.c_void_p
+        self._mmap.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_int,
+            ctypes.c_long,
+        ]
+        self._munmap = library.munmap
+        self._munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+    def map(self, fd: int, size: int, flags: int, prot: int) -> memoryview:
+        ctypes = self._ctypes
+        address = self._mmap(None, size, prot, flags, fd, 0)
+        if address == self._failed:
+            code = ctypes.get_errno()
+            raise OSError(code, f"cannot map {size:,} bytes: {os.strerror(code)}")
+        block = (ctypes.c_ubyte * size).from_address(address)
+        # Views hold `block`, so this runs when the last of them is gone. Not at exit: then the
+        # memory goes with the process, and something may still look at it on the way.
+        weakref.finalize(block, self._munmap, address, size).atexit = False
+        return memoryview(block).cast("B")
