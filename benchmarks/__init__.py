@@ -1,3 +1,3 @@
-"""Benchmarks against the pools that people use now; run `python -m benchmarks`."""
+"""How fast mpsched is, beside its peers. See README.md."""
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""Run the benchmarks: `python -m benchmarks [SUITE ...] [--json FILE] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from . import report
+from .harness import Gap, Row, as_json, collect, machine, take_sample
+from .suites import SUITES
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the suites; returns 1 if a sample failed (a missing peer is no failure)."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth of the tasks")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measure; 5")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="of each system; 2")
+    parser.add_argument("--only", default="", metavar="TEXT", help="measures whose name has TEXT")
+    parser.add_argument("--systems", nargs="+", metavar="NAME", help="these systems only")
+    options = parser.parse_args(argv)
+    if unknown := set(options.suites) - set(SUITES):
+        parser.error(f"unknown suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    rounds = options.rounds or (1 if options.quick else 5)
+    measures = [
+        measure
+        for name in options.suites or SUITES
+        for measure in SUITES[name].measures
+        if options.only in measure.name
+    ]
+    if not measures:
+        parser.error(f"no measure has {options.only!r} in its name")
+    taken_on = machine()
+    print(f"{taken_on}; {options.workers} workers; median of {rounds}, lowest - highest")
+    take = partial(take_sample, workers=options.workers, quick=options.quick)
+    rows: list[Row] = []
+    failed = False
+    for measure in measures:
+        systems = [s for s in measure.systems if not options.systems or s in options.systems]
+        outcomes = list(collect(measure, systems, rounds, take, show_progress))
+        show_progress("")
+        print()
+        for line in report.table(measure, outcomes):
+            print(line, flush=True)
+        rows += [outcome for outcome in outcomes if isinstance(outcome, Row)]
+        failed |= any(isinstance(outcome, Gap) and not outcome.missing for outcome in outcomes)
+        if options.json:  # after each measure: what was taken is not lost when a run is ended
+            options.json.write_text(as_json(rows, taken_on), encoding="utf-8")
+    print()
+    for line in report.summary(measures, rows):
+        print(line)
+    return int(failed)
+
+
+def show_progress(text: str) -> None:
+    """Overwrite the terminal's last line; nothing where standard error is no terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

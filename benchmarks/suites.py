@@ -1,0 +1,7 @@
+"""The suites by name."""
+
+from __future__ import annotations
+
+from .suite_pool import SUITE as POOL
+
+SUITES = {suite.name: suite for suite in (POOL,)}

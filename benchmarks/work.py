@@ -1,0 +1,67 @@
+"""The functions that are measured. Workers import them by name, so they live in a module."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def noop(value: int) -> int:
+    """Return the argument: what is left is the cost of the call."""
+    return value
+
+
+def spin(microseconds: float) -> float:
+    """Keep a core busy by the clock; returns the seconds it really took.
+
+    By the clock, not by counting: so an item is as long on a slow machine. It means that threads
+    that wait for the GIL spin too, and that threads cannot be measured with it.
+    """
+    begun = now = time.perf_counter()
+    end = begun + microseconds / 1e6
+    while now < end:
+        now = time.perf_counter()
+    return now - begun
+
+
+def nap(seconds: float) -> float:
+    """Occupy a worker without using a core."""
+    time.sleep(seconds)
+    return seconds
+
+
+def sum_pages(array: NDArray[np.float64]) -> float:
+    """Read one number of each page of an array."""
+    return float(array[::512].sum())
+
+
+def private_growth(array: NDArray[np.float64]) -> int:
+    """Read a whole array; returns by how many bytes this worker's own memory exceeds its start.
+
+    "Own" is anonymous memory: the heap and pages that were copied when they were written. Files
+    and shared memory, which several workers may map, are not in it.
+    """
+    float(array.sum())
+    return anonymous_bytes()
+
+
+def anonymous(_: object) -> int:
+    """Anonymous memory of this worker now, in bytes."""
+    return anonymous_bytes()
+
+
+def anonymous_bytes() -> int:
+    """Anonymous memory of this process in bytes.
+
+    Raises:
+        OSError: The system has no `/proc/self/smaps_rollup` (it is Linux's).
+    """
+    with open("/proc/self/smaps_rollup", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith("Anonymous:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/smaps_rollup has no line 'Anonymous:'")
