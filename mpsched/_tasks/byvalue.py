@@ -1,0 +1,406 @@
+"""Functions and classes that travel by value: the sending side. See README.md, "By value".
+
+Imported on first need only: cloudpickle takes 30 ms. A by-value pickle is an ordinary pickle; what
+loads it is in `namespaces.py`.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dataclasses
+import functools
+import hashlib
+import io
+import pickle
+import sys
+import types
+import typing
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, final
+
+import cloudpickle
+
+from mpsched._tasks import functions, namespaces
+from mpsched._tasks.bytecode import global_names, marshalled, submodules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mpsched._tasks.namespaces import ClassRecord, Space
+
+_CLASS_PARTS: Final = 6  # how cloudpickle reduces a class that travels by value
+
+
+class PartFailed(pickle.PicklingError):
+    """What an object needs cannot be pickled: `what` names the global or class, `value` is it."""
+
+    def __init__(self, what: str, value: object) -> None:
+        super().__init__(what)
+        self.what = what
+        self.value = value
+
+
+@final
+class _Call:
+    """Pickles as a call."""
+
+    __slots__ = ("_args", "_fn")
+
+    def __init__(self, fn: Callable[..., Any], *args: Any) -> None:
+        self._fn = fn
+        self._args = args
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._fn, self._args
+
+
+@final
+class Bundle:
+    """One by-value pickle in the making: an object, and each global and class that it needs.
+
+    Every global is pickled by itself, so that the receiver can tell which have changed. What one of
+    them needs is added in turn, until nothing is missing.
+
+    Context:
+        One thread. `complete` runs the user's code (`__reduce__`).
+
+    Attributes:
+        globals: (namespace id, name) -> (version, value, state), as in `GlobalEntry`.
+        functions: what was pickled by value; for messages.
+    """
+
+    def __init__(self, *, going_home: bool = False) -> None:
+        """`going_home`: the receiver is the parent, which needs nothing back that it has sent."""
+        self.going_home = going_home
+        self.globals: dict[tuple[str, str], tuple[bytes | None, bytes, bytes | None]] = {}
+        self.functions: list[types.FunctionType] = []
+        self._spaces: dict[str, Space] = {}
+        self._classes: dict[str, tuple[bytes, bytes, bytes]] = {}
+        self._asked: set[tuple[str, str] | str] = set()
+        self._todo: deque[Callable[[], None]] = deque()
+
+    @property
+    def spaces(self) -> Iterable[Space]:
+        """The namespaces that the receiver needs."""
+        return self._spaces.values()
+
+    def dump(self, obj: Any, keep: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+        """Pickle one object of the bundle. Raises whatever pickling raises."""
+        with io.BytesIO() as file:
+            _Pickler(file, self, keep).dump(obj)
+            return file.getvalue()
+
+    def complete(self) -> None:
+        """Pickle what the dumped objects need.
+
+        Raises:
+            PartFailed: Something of it cannot be pickled; `__cause__` says why.
+        """
+        while self._todo:
+            self._todo.popleft()()
+
+    def pack_value(self, root: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
+        """Return the pickle of a value, whose out-of-band buffers are `buffers`, in this order."""
+        if not self._spaces and not self._classes:
+            return root  # only cloudpickle was needed
+        call = _Call(namespaces.open_value, *self._parts(), root, buffers)
+        return pickle.dumps(call, 5, buffer_callback=lambda _: None)
+
+    def pack_callable(self, root: bytes) -> bytes:
+        """Return the pickle of a callable, with a key that stands for all of its content."""
+        parts = [root]
+        for (ident, name), (token, value, state) in self.globals.items():
+            parts += [ident.encode(), name.encode(), token or _digest(value, state or b"")]
+        for ident, entry in self._classes.items():
+            parts += [ident.encode(), entry[0]]
+        call = _Call(namespaces.open_callable, _digest(*parts), *self._parts(), root)
+        return pickle.dumps(call, 5)
+
+    def _parts(self) -> tuple[Any, Any, Any]:
+        spaces = tuple(
+            (s.id, s.globals.get("__name__"), s.globals.get("__package__"), s.importable)
+            for s in self._spaces.values()
+        )
+        return spaces, tuple((*key, *entry) for key, entry in self.globals.items()), self._classes
+
+    # --- what an object needs -----------------------------------------------------------------------
+
+    def need_space(self, space: Space) -> None:
+        """The receiver needs this namespace."""
+        self._spaces[space.id] = space
+
+    def need_globals_of(self, fn: types.FunctionType, space: Space) -> None:
+        """The receiver needs the globals that a function names."""
+        self.functions.append(fn)
+        for name in global_names(fn.__code__):
+            if name in space.globals:
+                self.need_global(space, name)
+
+    def need_global(self, space: Space, name: str) -> None:
+        """The receiver needs one global, unless it is at home there."""
+        if (space.id, name) in self._asked:
+            return
+        self._asked.add((space.id, name))
+        if not (self.going_home and (space.importable or name in space.tokens)):
+            self._todo.append(functools.partial(self._add_global, space, name))
+
+    def need_class(self, cls: type, record: ClassRecord, reduced: tuple[Any, ...]) -> None:
+        """The receiver needs one class."""
+        if record.id not in self._asked:
+            self._asked.add(record.id)
+            self._todo.append(functools.partial(self._add_class, cls, record, reduced))
+
+    def _add_global(self, space: Space, name: str) -> None:
+        try:
+            value = space.globals[name]
+        except KeyError:
+            return  # another thread has deleted it; the function finds none either
+        state = None
+        try:
+            if is_sent_as_global(value, space, name):
+                self.need_globals_of(value, space)
+                data = marshalled(value.__code__)
+                state = self.dump(_function_state(value))
+            else:
+                data = self._dump_global(space, name, value)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise PartFailed(f"global {name!r}", value) from error
+        # The parent's version travels on from a worker; what that has assigned itself has none.
+        token = space.tokens.get(name) if namespaces.in_worker else _digest(data, state or b"")
+        self.globals[space.id, name] = token, data, state
+
+    def _dump_global(self, space: Space, name: str, value: Any) -> bytes:
+        if not space.importable:
+            return self.dump(value)
+        # What is nothing but its identity (a sentinel, a lock) is that of the module over there.
+        if type(value) is not object:
+            try:
+                return self.dump(value)
+            except (pickle.PicklingError, TypeError, AttributeError):
+                pass
+        return self.dump(_Call(namespaces.module_global, space.id, name))
+
+    def _add_class(self, cls: type, record: ClassRecord, reduced: tuple[Any, ...]) -> None:
+        maker, args, state, _, _, setter = reduced
+        try:
+            made = self.dump((maker, args))
+            filled = self.dump((setter, state))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise PartFailed(f"class {cls.__qualname__!r}", cls) from error
+        token = None if record.local else record.token
+        self._classes[record.id] = token or _digest(made, filled), made, filled
+
+
+def is_sent_as_global(value: Any, space: Space, name: str) -> bool:
+    """Whether a global is a function that everybody refers to by the name it has there.
+
+    Not one with a closure: that must exist before the function does.
+    """
+    return (
+        type(value) is types.FunctionType
+        and value.__closure__ is None
+        and value.__globals__ is space.globals
+        and value.__name__ == name
+        and not space.importable
+    )
+
+
+def _digest(*parts: bytes) -> bytes:
+    result = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        result.update(len(part).to_bytes(8, "little"))
+        result.update(part)
+    return result.digest()
+
+
+def _function_state(fn: types.FunctionType) -> tuple[Any, ...]:
+    """Return what `namespaces.set_function` takes."""
+    code = fn.__code__
+    special: dict[str, Any] = {}
+    if fn.__qualname__ != code.co_qualname:
+        special["__qualname__"] = fn.__qualname__
+    if fn.__module__ != fn.__globals__.get("__name__"):
+        special["__module__"] = fn.__module__
+    if fn.__doc__ != (code.co_consts[0] if code.co_consts else None):
+        special["__doc__"] = fn.__doc__
+    if fn.__annotations__:
+        special["__annotations__"] = fn.__annotations__
+    if getattr(fn, "__type_params__", ()):
+        special["__type_params__"] = fn.__type_params__  # type: ignore[attr-defined]  # 3.12
+    cells = None
+    values: list[Any] = []
+    if fn.__closure__ is not None:
+        cells = tuple(_contents(cell) for cell in fn.__closure__)
+        values += [value for contents in cells for value in contents]
+    values += [fn.__globals__.get(name) for name in global_names(code)]
+    modules = submodules(code, [v for v in values if type(v) is types.ModuleType])
+    return cells, fn.__defaults__, fn.__kwdefaults__, vars(fn) or None, special, modules
+
+
+def _contents(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()  # not assigned yet
+
+
+# --- reducers of what neither pickle nor cloudpickle knows ------------------------------------------
+
+
+def _by_name(obj: Any) -> str | None:
+    """Return the name of an object that is found by import, as a reducer returns it."""
+    name: str | None = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    module = getattr(obj, "__module__", None)
+    if name is None or module is None or not functions.is_importable(module):
+        return None
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return name if found is obj else None
+
+
+def _reduce_cached(obj: Any) -> Any:
+    keys = obj.cache_parameters()
+    return _by_name(obj) or (namespaces.cached, (obj.__wrapped__, keys["maxsize"], keys["typed"]))
+
+
+def _reduce_typing(obj: Any) -> Any:
+    return _by_name(obj) or (type(obj), (obj.__name__,))
+
+
+def _reduce_new_type(obj: Any) -> Any:
+    return _by_name(obj) or (type(obj), (obj.__name__, obj.__supertype__))
+
+
+def _reduce_alias(obj: Any) -> Any:
+    return _by_name(obj) or (type(obj), (obj.__name__, obj.__value__))
+
+
+def _reduce_weak_dict(obj: Any) -> Any:
+    return type(obj), (dict(obj),)
+
+
+def _reduce_cached_property(obj: Any) -> Any:
+    return namespaces.cached_property, (obj.func, obj.attrname)
+
+
+def _reducers() -> dict[type, Callable[[Any], Any]]:
+    table: dict[type, Callable[[Any], Any]] = {
+        type(functools.lru_cache(_digest)): _reduce_cached,
+        functools.cached_property: _reduce_cached_property,
+        typing.NewType: _reduce_new_type,
+        typing.ParamSpec: _reduce_typing,
+        typing.TypeVarTuple: _reduce_typing,
+        weakref.WeakKeyDictionary: _reduce_weak_dict,
+        weakref.WeakValueDictionary: _reduce_weak_dict,
+    }
+    if hasattr(typing, "TypeAliasType"):
+        table[typing.TypeAliasType] = _reduce_alias
+    # Sentinels of dataclasses, compared by identity.
+    for name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY"):
+        if hasattr(dataclasses, name):
+            table[type(getattr(dataclasses, name))] = functools.partial(_name_alone, name)
+    return table
+
+
+def _name_alone(name: str, _: Any) -> str:
+    return name
+
+
+_REDUCERS: Final = _reducers()
+_NAMED_TYPES: Final = {v: k for k, v in vars(types).items() if isinstance(v, type)}
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """cloudpickle's pickler, for one object of a bundle."""
+
+    _known = 0
+
+    def __init__(
+        self,
+        file: io.BytesIO,
+        bundle: Bundle,
+        keep: Callable[[pickle.PickleBuffer], Any] | None,
+    ) -> None:
+        if _Pickler._known != len(copyreg.dispatch_table):
+            # One plain dict: the C pickler asks it for every object, and a ChainMap is slow.
+            _Pickler._known = len(copyreg.dispatch_table)
+            _Pickler.dispatch_table = {**cloudpickle.Pickler.dispatch_table, **_REDUCERS}
+        super().__init__(file, protocol=5, buffer_callback=keep)
+        self._bundle = bundle
+        self._closures: set[int] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Say how to pickle functions, cells, modules and classes. Called by the C pickler."""
+        kind = type(obj)
+        if kind is types.FunctionType:
+            return self._reduce_function(obj)
+        if kind is types.CellType:
+            if id(obj) in self._closures:
+                return namespaces.make_cell, ()  # filled with its function
+            return namespaces.make_cell, (), _contents(obj), None, None, namespaces.set_cell
+        if kind is types.ModuleType:
+            return self._reduce_module(obj)
+        if issubclass(kind, type):
+            return self._reduce_class(obj)
+        return NotImplemented
+
+    def _reduce_function(self, fn: types.FunctionType) -> Any:
+        if functions.importable_name(fn) is not None:
+            return NotImplemented
+        bundle, name = self._bundle, fn.__name__
+        space = namespaces.space_of(fn.__globals__)
+        if bundle.going_home:
+            known = space.functions.get(name)
+            if known is not None and known[1] is fn:
+                return namespaces.home_function, (space.id, name)
+        bundle.need_space(space)
+        if space.globals.get(name) is fn and is_sent_as_global(fn, space, name):
+            # A worker that has made this name its own must not send it as the parent's.
+            if not (bundle.going_home and name in space.tokens):
+                bundle.need_global(space, name)
+                return namespaces.sent_function, (space.id, name)
+        bundle.need_globals_of(fn, space)
+        self._closures.update(map(id, fn.__closure__ or ()))
+        made = (marshalled(fn.__code__), space.id, name, fn.__closure__)
+        return (
+            namespaces.make_function, made, _function_state(fn), None, None, namespaces.set_function
+        )  # fmt: skip
+
+    def _reduce_module(self, module: types.ModuleType) -> Any:
+        name = module.__name__
+        parent = name.rpartition(".")[0]
+        if name == "__main__" or (
+            sys.modules.get(name) is module
+            and (module.__spec__ is not None or (parent and functions.is_importable(parent)))
+        ):
+            return namespaces.subimport, (name,)
+        # Made by hand, or dropped from `sys.modules`: it travels as a namespace, all of it.
+        space = namespaces.space_of(vars(module))
+        space.module = module
+        self._bundle.need_space(space)
+        for key in vars(module):
+            if not (key.startswith("__") and key.endswith("__")):
+                self._bundle.need_global(space, key)
+        return namespaces.sent_module, (space.id, name)
+
+    def _reduce_class(self, cls: type) -> Any:
+        if functions.importable_name(cls) is not None:
+            return NotImplemented
+        if cls in _NAMED_TYPES:
+            return namespaces.builtin_type, (_NAMED_TYPES[cls],)
+        if self._bundle.going_home:
+            known = namespaces.registry.records.get(cls)
+            if known is not None and not known.local:
+                return namespaces.home_class, (known.id, cls.__qualname__)
+        reduced = super().reducer_override(cls)
+        if not isinstance(reduced, tuple) or len(reduced) != _CLASS_PARTS:
+            return reduced
+        record = namespaces.record_of(cls)
+        self._bundle.need_class(cls, record, reduced)
+        return namespaces.sent_class, (record.id, cls.__qualname__)

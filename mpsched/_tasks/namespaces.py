@@ -1,0 +1,534 @@
+"""Functions and classes that travel by value: the receiving side. See README.md, "By value".
+
+What `byvalue.py` pickles names only the functions below (and cloudpickle's, for classes), so a
+worker that receives functions alone never imports cloudpickle. Both sides share the registries here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import marshal
+import os
+import pickle
+import sys
+import threading
+import types
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+from mpsched._tasks import functions
+from mpsched.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_FUNCTIONS_KEPT: Final = 256
+"""By-value functions that stay loaded. Smaller: a program that uses many in turn loads them again
+and again. Larger: memory for lambdas that nobody uses any more."""
+
+_CLASSES_KEPT: Final = 512
+"""Classes by value that stay alive though nobody in this process refers to them."""
+
+_ANONYMOUS_KEPT: Final = 64
+"""Namespaces of no module (a console's dict) that stay alive though nobody refers to them."""
+
+
+class GlobalEntry(NamedTuple):
+    """One global that travels: of a namespace, in a version, pickled.
+
+    Attributes:
+        space: id of its namespace.
+        token: the version of the value in the parent; None for what a worker assigned itself.
+        value: pickle of the value; for a function its marshalled code.
+        state: pickle of the function's state; None if the value is no function of that name.
+    """
+
+    space: str
+    name: str
+    token: bytes | None
+    value: bytes
+    state: bytes | None
+
+
+class ClassEntry(NamedTuple):
+    """One class that travels: `made` is a pickle of (maker, arguments), `state` of (setter, state)."""
+
+    token: bytes
+    made: bytes
+    state: bytes
+
+
+class SpaceEntry(NamedTuple):
+    """What a namespace is made of where it does not exist yet."""
+
+    id: str
+    name: str | None  # its `__name__`
+    package: str | None
+    importable: bool
+
+
+@final
+class Space:
+    """The globals of functions that travel by value: a module's own, or of a dict without one.
+
+    Attributes:
+        id: the same in every process of a pool.
+        tokens: version last received of each global; worker only.
+        functions: by-value functions last received, by name, with their version.
+        module: whose dict `globals` is; None for a dict of no module.
+    """
+
+    __slots__ = ("functions", "globals", "id", "importable", "module", "tokens")
+
+    def __init__(
+        self,
+        ident: str,
+        namespace: dict[str, Any],
+        module: types.ModuleType | None = None,
+        *,
+        importable: bool = False,
+    ) -> None:
+        self.id = ident
+        self.globals = namespace
+        self.module = module
+        self.importable = importable
+        self.tokens: dict[str, bytes | None] = {}
+        self.functions: dict[str, tuple[bytes | None, types.FunctionType]] = {}
+
+
+@final
+class ClassRecord:
+    """What this process knows of a class that travels by value."""
+
+    __slots__ = ("id", "local", "token")
+
+    def __init__(self, ident: str, *, local: bool) -> None:
+        self.id = ident
+        self.local = local  # defined by this process: what comes back never changes it
+        self.token: bytes | None = None  # version of the state last received
+
+
+@final
+class _Registry:
+    """All that one process knows; a forked child starts with none of it."""
+
+    def __init__(self) -> None:
+        self.process = os.urandom(6).hex()
+        self.counter = itertools.count()
+        self.spaces: dict[str, Space] = {}  # of modules: as many as the program has
+        self.anonymous: OrderedDict[str, Space] = OrderedDict()
+        self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+        self.records: weakref.WeakKeyDictionary[type, ClassRecord] = weakref.WeakKeyDictionary()
+        self.recent: OrderedDict[str, type] = OrderedDict()
+        self.loaded: OrderedDict[bytes, types.FunctionType] = OrderedDict()
+
+    def fresh_id(self) -> str:
+        return f"{self.process}.{next(self.counter)}"
+
+
+registry = _Registry()
+in_worker = False
+
+
+def _forget() -> None:
+    global registry, in_worker
+    registry = _Registry()
+    in_worker = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def enter_worker() -> None:
+    """Say that this process is a worker: what the parent sends becomes its globals (VALUE-2).
+
+    Context:
+        Worker, once, before it loads anything.
+    """
+    global in_worker
+    in_worker = True
+
+
+# --- namespaces and classes, for both sides ---------------------------------------------------------
+
+
+def space_of(namespace: dict[str, Any]) -> Space:
+    """Return the space of a function's `__globals__`, known or new."""
+    name = namespace.get("__name__")
+    if isinstance(name, str):
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, "__dict__", None) is namespace:
+            return _of_module(module, name, functions.is_importable(name))
+    # A dict of no module: a console's, of `exec`, of a module that only this process has. It cannot
+    # be referred to weakly; so it is kept for a while, and so is its id.
+    for space in list(registry.anonymous.values()):
+        if space.globals is namespace:
+            return space
+    space = Space(f"{name or ''}#{registry.fresh_id()}", namespace)
+    _keep(registry.anonymous, space.id, space, _ANONYMOUS_KEPT)
+    return space
+
+
+def _of_module(module: types.ModuleType, name: str, importable: bool) -> Space:
+    space = registry.spaces.get(name)
+    if space is None or space.globals is not vars(module) or space.importable != importable:
+        space = registry.spaces[name] = Space(name, vars(module), module, importable=importable)
+    return space
+
+
+def _space(entry: SpaceEntry) -> Space:
+    """Return the space that the sender names, made if it is not there.
+
+    Raises:
+        DecodeError: It is that of a module that cannot be imported here.
+    """
+    if entry.importable:
+        return _of_module(functions.import_module(entry.id), entry.id, importable=True)
+    module = sys.modules.get(entry.id)
+    if module is not None:
+        return _of_module(module, entry.id, importable=False)
+    known = registry.anonymous.get(entry.id) or registry.spaces.get(entry.id)
+    if known is None:
+        # Not in `sys.modules`: an import would find a module that is not whole.
+        module = types.ModuleType(entry.name or "")
+        module.__package__ = entry.package
+        known = Space(entry.id, vars(module), module)
+        if "#" in entry.id:
+            _keep(registry.anonymous, entry.id, known, _ANONYMOUS_KEPT)
+        else:
+            registry.spaces[entry.id] = known
+    return known
+
+
+def record_of(cls: type) -> ClassRecord:
+    """Return the record of a class that travels by value; one that is new was defined here."""
+    record = registry.records.get(cls)
+    if record is None:
+        record = ClassRecord(registry.fresh_id(), local=True)
+        record = registry.records.setdefault(cls, record)
+        registry.classes[record.id] = cls
+    _keep(registry.recent, record.id, cls, _CLASSES_KEPT)
+    return record
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Put it last, and forget the first if there are too many. Any thread."""
+    kept[key] = value
+    try:
+        kept.move_to_end(key)
+        while len(kept) > most:
+            kept.popitem(last=False)
+    except KeyError:
+        pass  # another thread was faster; nothing is kept too long
+
+
+# --- loading ----------------------------------------------------------------------------------------
+
+
+@final
+class _Load:
+    """One by-value pickle that is being loaded."""
+
+    __slots__ = ("applying", "classes", "entries", "made", "spaces")
+
+    def __init__(
+        self,
+        spaces: Iterable[SpaceEntry],
+        entries: Iterable[GlobalEntry],
+        classes: dict[str, ClassEntry],
+    ) -> None:
+        self.spaces = {entry[0]: _space(SpaceEntry(*entry)) for entry in spaces}
+        self.entries = {(entry[0], entry[1]): GlobalEntry(*entry) for entry in entries}
+        self.classes = classes
+        self.made: dict[tuple[str, str], types.FunctionType] = {}
+        self.applying: set[str] = set()
+
+    def assign(self) -> None:
+        """Bring the globals that came to their places, as VALUE-2 says."""
+        for (ident, name), entry in self.entries.items():
+            space = self.spaces[ident]
+            here = space.globals
+            if not in_worker or entry.token is None:
+                # Never touch what the program itself has assigned.
+                if name not in here:
+                    here[name] = self._value(entry)
+                continue
+            if name in space.tokens:
+                if space.tokens[name] == entry.token:
+                    continue
+            elif space.importable and name in here and self._is_kept(entry, here):
+                space.tokens[name] = entry.token
+                continue
+            here[name] = self._value(entry)
+            space.tokens[name] = entry.token
+
+    @staticmethod
+    def _is_kept(entry: GlobalEntry, here: dict[str, Any]) -> bool:
+        """Whether a module's own value stays when the parent's is first seen.
+
+        It stays if this process has assigned it (an initializer), and if it is equal: then it is
+        the very object that the rest of the module refers to.
+        """
+        if functions.was_assigned(entry.space, entry.name, here):
+            return True
+        try:
+            return pickle.dumps(here[entry.name], 5) == entry.value
+        except Exception:  # cannot be compared, so the parent's is taken
+            return False
+
+    def _value(self, entry: GlobalEntry) -> Any:
+        if entry.state is None:
+            return pickle.loads(entry.value)
+        return self.function(entry.space, entry.name)
+
+    def function(self, ident: str, name: str) -> Any:
+        """Return the function that came as this global, in the version that came."""
+        made = self.made.get((ident, name))
+        if made is not None:
+            return made
+        entry = self.entries[ident, name]
+        space = self.spaces[ident]
+        assert entry.state is not None
+        known = space.functions.get(name)
+        if known is not None and known[0] == entry.token and entry.token is not None:
+            return known[1]
+        fn = _function(entry.value, space, name, None)
+        # Before its state, which may lead back to it.
+        self.made[ident, name] = fn
+        set_function(fn, pickle.loads(entry.state))
+        space.functions[name] = entry.token, fn
+        return fn
+
+    def class_by_id(self, ident: str, name: str) -> type:
+        """Return the class, made or brought up to date if need be."""
+        entry = self.classes.get(ident)
+        cls = registry.classes.get(ident)
+        if cls is None:
+            if entry is None:
+                raise _dropped("class", name)
+            maker, args = pickle.loads(ClassEntry(*entry).made)
+            made = maker(*args)
+            cls = registry.classes.setdefault(ident, made)
+            if cls is made:
+                registry.records.setdefault(cls, ClassRecord(ident, local=False))
+        record = record_of(cls)
+        if entry is not None and not record.local:
+            self._bring_up_to_date(cls, record, ClassEntry(*entry))
+        return cls
+
+    def _bring_up_to_date(self, cls: type, record: ClassRecord, entry: ClassEntry) -> None:
+        if record.token == entry.token or record.id in self.applying:
+            return
+        if record.token is not None and not in_worker:
+            return
+        self.applying.add(record.id)  # its methods lead back to it
+        setter, state = pickle.loads(entry.state)
+        setter(cls, state)
+        record.token = entry.token
+        space = self.spaces.get(cls.__module__) or registry.spaces.get(cls.__module__)
+        if in_worker and space is not None and not space.importable and "." not in cls.__qualname__:
+            # So that a task can pickle it plainly (into a file, say).
+            space.globals.setdefault(cls.__name__, cls)
+
+
+class _Active(threading.local):
+    load: _Load | None = None
+
+
+_active = _Active()
+
+
+def open_value(
+    spaces: Iterable[SpaceEntry],
+    entries: Iterable[GlobalEntry],
+    classes: dict[str, ClassEntry],
+    root: bytes,
+    buffers: Iterable[Any],
+) -> Any:
+    """Load an object that came by value. Called by unpickling."""
+    outer = _active.load
+    _active.load = load = _Load(spaces, entries, classes)
+    try:
+        load.assign()
+        return pickle.loads(root, buffers=buffers)
+    finally:
+        _active.load = outer
+
+
+def open_callable(
+    key: bytes,
+    spaces: Iterable[SpaceEntry],
+    entries: Iterable[GlobalEntry],
+    classes: dict[str, ClassEntry],
+    root: bytes,
+) -> Any:
+    """Load a callable that came by value, or take the one that is loaded. Called by unpickling.
+
+    The globals and classes are brought up to date in either case: tasks of before and after a
+    change may come in any order. Only functions without state of their own stay loaded (VALUE-4).
+    """
+    known = registry.loaded.get(key)
+    outer = _active.load
+    _active.load = load = _Load(spaces, entries, classes)
+    try:
+        load.assign()
+        if known is not None:
+            for ident in classes:
+                load.class_by_id(ident, ident)
+            _keep(registry.loaded, key, known, _FUNCTIONS_KEPT)
+            return known
+        fn = pickle.loads(root)
+    finally:
+        _active.load = outer
+    if isinstance(fn, types.FunctionType) and _is_stateless(fn):
+        _keep(registry.loaded, key, fn, _FUNCTIONS_KEPT)
+    return fn
+
+
+_ATOMS = (
+    type(None), bool, int, float, complex, str, bytes, type, types.ModuleType,
+    types.BuiltinFunctionType,
+)  # fmt: skip
+
+
+def _is_stateless(fn: types.FunctionType, depth: int = 4) -> bool:
+    """Whether nothing that a call could change lives in the function itself."""
+    kept = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values(), *vars(fn).values()]
+    for cell in fn.__closure__ or ():
+        try:
+            kept.append(cell.cell_contents)
+        except ValueError:
+            continue  # not assigned yet
+    return all(_is_constant(value, depth) for value in kept)
+
+
+def _is_constant(value: Any, depth: int) -> bool:
+    if isinstance(value, _ATOMS):
+        return True
+    if depth and isinstance(value, (tuple, frozenset)):
+        return all(_is_constant(one, depth - 1) for one in value)
+    return bool(depth) and isinstance(value, types.FunctionType) and _is_stateless(value, depth - 1)
+
+
+# --- what the pickles name --------------------------------------------------------------------------
+
+
+def _current() -> _Load:
+    load = _active.load
+    if load is None:
+        raise DecodeError("a part of a by-value pickle was loaded without the rest of it")
+    return load
+
+
+def sent_function(ident: str, name: str) -> Any:
+    """Return a function that travels as the global `name` of a namespace."""
+    return _current().function(ident, name)
+
+
+def sent_class(ident: str, name: str) -> type:
+    """Return a class that travels by value."""
+    return _current().class_by_id(ident, name)
+
+
+def home_function(ident: str, name: str) -> Any:
+    """Return a function that this process has sent, and that comes back."""
+    space = registry.anonymous.get(ident) or registry.spaces.get(ident)
+    namespace = vars(sys.modules[ident]) if space is None else space.globals
+    try:
+        return namespace[name]
+    except KeyError:
+        raise _dropped("function", name) from None
+
+
+def home_class(ident: str, name: str) -> type:
+    """Return a class that this process has sent, and that comes back, maybe as an instance."""
+    cls = registry.classes.get(ident)
+    if cls is None:
+        raise _dropped("class", name)
+    return cls
+
+
+def _dropped(kind: str, name: str) -> DecodeError:
+    return DecodeError(
+        f"{kind} {name!r} has come back, but does not exist any more: the program has dropped it "
+        "since it sent it. Keep a reference to it until the results are there"
+    )
+
+
+def sent_module(ident: str, name: str) -> types.ModuleType:
+    """Return a module that travels by value, or the receiver's own of that name."""
+    module = _current().spaces[ident].module
+    return subimport(name) if module is None else module
+
+
+def make_function(
+    code: bytes, ident: str, name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
+    """Make a function without its state, which may refer to it."""
+    return _function(code, _current().spaces[ident], name, closure)
+
+
+def _function(
+    code: bytes, space: Space, name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
+    made = marshal.loads(code)  # noqa: S302 - it is as much ours as the pickle that it came in
+    return types.FunctionType(made, space.globals, name, None, closure)
+
+
+def set_function(fn: types.FunctionType, state: tuple[Any, ...]) -> None:
+    """Give a function its state: cells, defaults, attributes, and modules that it relies on."""
+    cells, defaults, kwdefaults, attributes, special, modules = state
+    for cell, contents in zip(fn.__closure__ or (), cells or (), strict=True):
+        if contents:
+            cell.cell_contents = contents[0]
+    fn.__defaults__ = defaults
+    fn.__kwdefaults__ = kwdefaults
+    if attributes:
+        vars(fn).update(attributes)
+    for key, value in special.items():
+        setattr(fn, key, value)
+    for name in modules:
+        subimport(name)
+
+
+def make_cell(*contents: Any) -> types.CellType:
+    """Make a cell, empty or not."""
+    return types.CellType(*contents)
+
+
+def set_cell(cell: types.CellType, contents: tuple[Any, ...]) -> None:
+    """Fill a cell that is not the closure of a function that travels with it."""
+    for value in contents:
+        cell.cell_contents = value
+
+
+def subimport(name: str) -> types.ModuleType:
+    """Import a module."""
+    __import__(name)
+    return sys.modules[name]
+
+
+def module_global(module: str, name: str) -> Any:
+    """Return what a module of this process has: what cannot be pickled is not the parent's."""
+    return getattr(functions.import_module(module), name)
+
+
+def builtin_type(name: str) -> Any:
+    """Return one of the types that only `types` names."""
+    return getattr(types, name)
+
+
+def cached(fn: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:  # pickled
+    """Make a function with `functools.lru_cache`, its cache empty."""
+    return functools.lru_cache(maxsize, typed)(fn)
+
+
+def cached_property(fn: Callable[..., Any], name: str | None) -> Any:
+    """Make a `functools.cached_property`, whose lock (before 3.12) cannot be pickled."""
+    made = functools.cached_property(fn)
+    if name is not None:
+        made.attrname = name
+    return made

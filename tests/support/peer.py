@@ -1,0 +1,86 @@
+"""A second interpreter that plays the worker for the codec: calls in, results out, over pipes.
+
+Imported by scripts that play the parent; see `tests/unit/tasks/test_byvalue.py`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+from mpsched._tasks import codec, failure, functions
+
+_ALL_IN_BAND = 1 << 40
+
+
+class Peer:
+    """The parent's end: `run(fn, *args)` is what `submit(fn, *args).result()` is in a pool."""
+
+    def __init__(self, *options: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, *options, "-c", "from tests.support import peer; peer.serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def send(self, fn: Any, *args: Any) -> bytes:
+        """Encode one call, as it is now."""
+        name = functions.importable_name(fn)
+        callee = name if name is not None else codec.dumps_callable(fn)
+        data, buffers = codec.encode(args, threshold=_ALL_IN_BAND)
+        assert not buffers
+        return pickle.dumps((callee, data))
+
+    def call(self, frame: bytes) -> Any:
+        """Run an encoded call in the other interpreter."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(len(frame).to_bytes(8, "little") + frame)
+        stdin.flush()
+        answer = stdout.read(int.from_bytes(stdout.read(8), "little"))
+        assert answer, "the other interpreter is gone"
+        ok, data = pickle.loads(answer)
+        if not ok:
+            raise failure.decode_exception(data)
+        return codec.decode(data)
+
+    def run(self, fn: Any, *args: Any) -> Any:
+        """Encode and run one call."""
+        return self.call(self.send(fn, *args))
+
+
+def serve() -> None:
+    """Be the worker: until the end of standard input."""
+    import types
+
+    sys.modules["__main__"] = types.ModuleType("__main__")  # as a worker of the pool has it
+    codec.enter_worker()
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    while head := requests.read(8):
+        callee, data = pickle.loads(requests.read(int.from_bytes(head, "little")))
+        try:
+            if isinstance(callee, bytes):
+                fn = codec.loads_callable(callee)
+            else:
+                fn = functions.resolve(*callee)
+            result, buffers = codec.encode_result(fn(*codec.decode(data)), _ALL_IN_BAND)
+            assert not buffers
+            answer = pickle.dumps((True, result))
+        except BaseException as error:
+            answer = pickle.dumps(
+                (False, failure.encode_exception(error, task_id=7, note="a call"))
+            )
+        answers.write(len(answer).to_bytes(8, "little") + answer)
+        answers.flush()
