@@ -1,0 +1,311 @@
+"""The order of a whole run, and its exit status. See README.md, "The run" and "Exit status"."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from mpsched.cli import engine as engines, outdir, rows
+from mpsched.cli.capture import lines_above, rows_apart
+from mpsched.cli.inputs import Item
+from mpsched.cli.out import ReaderGone
+from mpsched.cli.problems import Broken, Usage
+from mpsched.cli.progress import Bar, Screen, open_progress
+from mpsched.cli.reduce import Tree
+from mpsched.cli.setup import Job, dry_run, prepare
+from mpsched.cli.signals import Signals
+from mpsched.cli.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mpsched.cli.engine import Engine, Outcome
+    from mpsched.cli.progress import Progress
+
+__all__ = ["run_map"]
+
+_LOOK_SECONDS: Final = 1.0  # between two looks at the workers' loads
+
+
+def run_map(argv: Sequence[str], *, make_executor: Callable[..., object] | None = None) -> int:
+    """Run `mpsched map` with these arguments.
+
+    Args:
+        argv: What follows `mpsched map`.
+        make_executor: Makes the executor; for tests.
+
+    Returns:
+        The exit status.
+    """
+    with rows_apart() as rows_descriptor:
+        screen = Screen()
+        try:
+            job = prepare(argv, rows_descriptor, lambda text: screen.say(f"mpsched: {text}"))
+            try:
+                if job.options.dry_run:
+                    print_to = rows_descriptor if rows_descriptor is not None else 2
+                    os.write(print_to, dry_run(job).encode("utf-8", "backslashreplace"))
+                    return 0
+                return _Run(job, screen, make_executor).go()
+            finally:
+                job.close()
+        except Usage as problem:
+            screen.say(f"mpsched map: {problem}")
+            return 2
+        except Broken as problem:
+            screen.say(f"mpsched map: {problem}")
+            return 3
+        except KeyboardInterrupt:  # before the run began, or while it was put in order
+            return 130
+        finally:
+            screen.close()
+
+
+class _Run:
+    """One run, from the first call to the last row."""
+
+    def __init__(
+        self, job: Job, screen: Screen, make_executor: Callable[..., object] | None
+    ) -> None:
+        self._job = job
+        self._options = job.options
+        self._sink = job.sink
+        self._make_executor = make_executor
+        self._tally = Tally(skipped=len(job.existing))
+        self._signals = Signals(self._wake)
+        self._engine: Engine | None = None
+        self._screen = screen
+        self._progress: Progress = open_progress(
+            screen, quiet=self._options.quiet, bar=self._options.workers != 0
+        )
+        self._tree = Tree() if self._options.reduce is not None else None
+        self._answer: Outcome | None = None
+        self._interrupted = False
+        self._ended = False
+        """Whether the tree knows how many inputs there were."""
+        self._looked = 0.0
+        self._loads: list[float] = []
+        self._unfinished: dict[int, str] = {}
+        """With `--out-dir`: the files of the inputs that have not ended."""
+
+    def go(self) -> int:
+        """Run, finish the output, say what was; return the exit status."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._signals.catch())
+            if isinstance(self._progress, Bar):
+                stack.enter_context(lines_above(self._progress.say))
+            stack.callback(self._progress.close)
+            self._put_existing()
+            self._unfinished = {item.i: item.target for item in self._job.held if item.target}
+            if self._options.workers == 0:
+                # Ctrl-C may interrupt FUNC here, where it runs in this process.
+                self._engine = engines.Serial(
+                    self._job.plan, self._options, self._signals.may_raise
+                )
+            else:
+                self._engine = engines.Pool(self._job.plan, self._options, self._make_executor)
+            stack.callback(self._engine.close)
+            return self._run(self._engine)
+
+    def _run(self, engine: Engine) -> int:
+        self._progress.start(self._job.kept, self._job.total())
+        try:
+            self._loop(engine)
+            self._finish()
+        except ReaderGone:
+            engine.abandon()
+            return self._status()
+        except engines.PoolBroken as problem:
+            engine.abandon()
+            if not self._tally.done:
+                raise Usage(str(problem)) from None
+            self._say_end(engine)
+            raise
+        except Broken:
+            engine.abandon()
+            self._say_end(engine)
+            raise
+        except Usage:  # the first call was refused
+            engine.abandon()
+            raise
+        finally:
+            self._remove_unfinished()
+        self._say_end(engine)
+        return self._status()
+
+    def _loop(self, engine: Engine) -> None:
+        """Take outcomes until all items have ended or the run is to stop."""
+        draining = False
+        try:
+            for outcomes in engine.outcomes(self._job.inputs):
+                self._take(outcomes)
+                self._write()
+                if self._signals.abandon or self._too_many_failed():
+                    break
+                if self._signals.drain and not draining:
+                    draining = True
+                    engine.drain()
+                self._end_tree(engine)
+                self._show(engine)
+            else:
+                return
+        except KeyboardInterrupt:  # in FUNC with -j 0, or in a write to a slow reader
+            self._interrupted = True
+        # A failure now may be the stop's own doing: a subprocess of FUNC gets the same Ctrl-C.
+        self._take(one for one in engine.abandon() if one.kind in {"ok", "value"})
+        self._write()
+
+    def _take(self, outcomes: Iterable[Outcome]) -> None:
+        """Count what has ended, and give its row to the sink."""
+        for outcome in outcomes:
+            if not isinstance(outcome.of, Item):
+                self._take_fold(outcome)
+                continue
+            item = outcome.of
+            if outcome.kind == "call" and not self._tally.done and not self._job.kept:
+                raise Usage(_refused(self._options.func, item, outcome))
+            if outcome.kind == "full":
+                error = json.loads(outcome.fragment)
+                raise Broken(f"{self._options.out_dir} cannot be written: {error['message']}")
+            self._tally.add(item.text, outcome)
+            self._sink.put(item, self._row(item, outcome))
+            if item.target is not None:
+                if outcome.kind != "ok":
+                    outdir.remove_unfinished(item.target)
+                self._unfinished.pop(item.i, None)
+
+    def _row(self, item: Item, outcome: Outcome) -> bytes:
+        """Return the row of an item; nothing for a value that will be folded."""
+        if self._tree is not None:
+            value = outcome.fragment if outcome.kind == "value" else None
+            for fold in self._tree.add(0, item.i, value):
+                assert self._engine is not None
+                self._engine.fold(fold)
+            if value is not None:
+                return b""
+        return rows.row(
+            item.i,
+            item.text,
+            outcome.kind == "ok",
+            outcome.fragment,
+            outcome.seconds,
+            outcome.attempts,
+            outcome.printed,
+        )
+
+    def _take_fold(self, outcome: Outcome) -> None:
+        """Take a folded value up the tree, or the answer."""
+        fold = outcome.of
+        assert self._tree is not None
+        assert self._engine is not None
+        assert not isinstance(fold, Item)
+        if fold.last or outcome.kind != "value":
+            # A fold that fails is the answer: without its value there is none.
+            self._answer = self._answer or outcome
+            return
+        for above in self._tree.add(fold.level, fold.index, outcome.fragment):
+            self._engine.fold(above)
+
+    def _end_tree(self, engine: Engine) -> None:
+        """Tell the tree how many inputs there were, once that is known and all have ended."""
+        total = self._job.inputs.total
+        if self._tree is None or self._ended or total is None or self._tally.done < total:
+            return
+        self._ended = True
+        for fold in self._tree.end(total):
+            engine.fold(fold)
+
+    def _write(self) -> None:
+        with self._signals.may_raise() if self._job.is_stream else contextlib.nullcontext():
+            self._sink.flush()
+        self._sink.tick()
+
+    def _too_many_failed(self) -> bool:
+        limit = self._options.max_failures
+        if self._answer is not None and self._answer.kind != "ok":
+            return True
+        return limit is not None and self._tally.failed >= limit
+
+    def _is_complete(self) -> bool:
+        return self._job.inputs.total == self._tally.done
+
+    def _finish(self) -> None:
+        """Write what is left. OUT gets its name only if every input has its row."""
+        if self._tree is not None and (self._is_complete() or self._answer is not None):
+            self._put_answer()
+        if self._job.is_stream:
+            with contextlib.suppress(KeyboardInterrupt), self._signals.may_raise():
+                self._sink.finish()
+        elif self._is_complete():
+            self._sink.finish()
+        else:
+            self._sink.flush()
+
+    def _put_answer(self) -> None:
+        """Write the row of `--reduce`."""
+        answer = self._answer
+        count = self._tally.done
+        if answer is None:
+            message = "every input failed, so there is no value"
+            fragment = rows.error_fragment("NoValue", message, "", "error")
+            ok = False
+        else:
+            ok, fragment = answer.kind == "ok", answer.fragment
+        if not ok:
+            self._tally.failed += 1
+        row = rows.row(count, None, ok, fragment, round(self._tally.seconds, 6), 1)
+        more = rows.dumps({"inputs": count, "failed": self._tally.failed - (not ok)})
+        self._sink.put(Item(count, "", None, 0), row[:-2] + b", " + more[1:] + b"\n")
+
+    def _put_existing(self) -> None:
+        """Write the rows of the inputs whose files are there (`--skip-existing`)."""
+        for item, result in self._job.existing:
+            row = rows.row(item.i, item.text, True, rows.encode(result), 0.0, 0)
+            self._sink.put(item, row)
+
+    def _remove_unfinished(self) -> None:
+        for target in self._unfinished.values():
+            outdir.remove_unfinished(target)
+
+    def _show(self, engine: Engine) -> None:
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._loads = engine.loads() if self._looked else []
+            self._looked = now
+        done, failed = self._tally.done + self._job.kept, self._tally.failed
+        self._progress.update(done, failed, self._job.total(), self._loads)
+
+    def _say_end(self, engine: Engine) -> None:
+        """Say what was, and how to go on."""
+        self._progress.close()
+        if self._options.quiet:
+            return
+        text = self._tally.summary(engine.totals(), self._job.inputs.total)
+        first, *rest = text.split("\n")
+        self._screen.say("\n".join([f"mpsched: {first}", *(f"  {line}" for line in rest)]))
+        if self._options.out is not None and (not self._is_complete() or self._tally.failed):
+            self._screen.say(f"  to go on: {self._job.resume_command()}")
+
+    def _status(self) -> int:
+        if self._signals.status is not None:
+            return self._signals.status
+        if self._interrupted:  # without a signal: the debugger's `quit`
+            return 130
+        return 1 if self._tally.failed or self._job.kept_failed else 0
+
+    def _wake(self) -> None:
+        if self._engine is not None:
+            self._engine.wake()
+
+
+def _refused(text: str, item: Item, outcome: Outcome) -> str:
+    """Return why the run stops at its first call."""
+    error = json.loads(outcome.fragment)
+    detail = error["traceback"].rstrip() or f"{error['type']}: {error['message']}"
+    return (
+        f"the first call of {text} failed as all others would, so nothing else was run"
+        f" (input: {item.text!s:.100})\n{detail}"
+    )
