@@ -16,17 +16,58 @@ class Settings:
         ValueError: A ring size is not a power of two, or a size is not positive.
     """
 
-    # Slots of a worker's inbox; a power of two. Smaller: the parent refills more often. Larger:
-    # more work lies where only stealing or recalling reaches it.
-    inbox_slots: int = 512
+    # Roots that may be dispatched at once, for each worker; a power of two. Smaller: windows of tiny
+    # tasks run dry while the parent is busy. Larger: more lies where only a revoke reaches it.
+    entries_per_worker: int = 1024
+
+    # Most roots dispatched ahead to one worker.
+    window: int = 512
+
+    # Slots of a worker's inbox; a power of two, larger than `window` (roots are given back too).
+    inbox_slots: int = 1024
 
     # Bytes of a worker's result ring; a power of two. Smaller: a worker waits for the parent in a
     # burst of results. Larger: memory per worker, touched only as far as it is used.
     result_ring_bytes: int = 1 << 20
 
+    # Bytes of a frame that lies in its entry. Smaller: more frames go through the slab. Larger:
+    # memory per entry.
+    inline_bytes: int = 192
+
+    # Bytes of shared memory for frames that do not fit in their entry, and of the largest of them;
+    # larger ones get a memory file of their own (40 us).
+    slab_bytes: int = 16 << 20
+    slab_most_bytes: int = 64 << 10
+
     # Buffers of at least so many bytes travel in memory of their own, mapped by the receiver.
     # Smaller: a memory file and two system calls for little data. Larger: bytes are copied twice.
     payload_bytes: int = 64 << 10
+
+    # Seconds of work that a worker is given ahead, at least. Smaller: it runs dry while the parent is
+    # busy. Larger: what was submitted later with a higher priority waits longer.
+    ahead_s: float = 0.002
+
+    # Seconds of work that a worker claims at once. Smaller: a lock for every task. Larger: more lies
+    # in one worker's hands behind a task that takes long.
+    claim_s: float = 0.000_2
+
+    # Seconds after which finished results leave a busy worker, and map items are delivered singly.
+    flush_s: float = 0.001
+
+    # Seconds of map items whose start is recorded together when they are too small to be recorded
+    # singly, and the seconds below which an item is that small. A killed worker fails the whole
+    # block. Smaller: the loop costs more than the items.
+    block_s: float = 0.000_05
+    tiny_s: float = 0.000_002
+
+    # Seconds of work in one piece of a map. Smaller: the parent is asked more often. Larger: more
+    # lies behind an item that takes long.
+    chunk_s: float = 0.004
+
+    # Seconds after which a thief without work rings the helper of a worker that has more than it
+    # runs. Smaller: the helper disturbs work that is nearly done. Larger: others idle behind a long
+    # task.
+    patience_s: float = 0.002
 
     # Seconds that a parked worker sleeps at first and at most before it looks by itself. Only a lost
     # wake-up would need it. Smaller: an idle pool uses CPU time. Larger: such a loss is felt.
@@ -34,11 +75,26 @@ class Settings:
     park_most_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for name in ("inbox_slots", "result_ring_bytes"):
+        for name in ("entries_per_worker", "inbox_slots", "result_ring_bytes"):
             value = getattr(self, name)
             if value < 2 or value & (value - 1):
                 raise ValueError(f"Settings.{name} must be a power of two and at least 2: {value}")
-        for name in ("payload_bytes", "park_first_s", "park_most_s"):
+        for name in (
+            "window",
+            "inline_bytes",
+            "slab_bytes",
+            "slab_most_bytes",
+            "payload_bytes",
+            "ahead_s",
+            "claim_s",
+            "flush_s",
+            "block_s",
+            "tiny_s",
+            "chunk_s",
+            "patience_s",
+            "park_first_s",
+            "park_most_s",
+        ):
             value = getattr(self, name)
             if value <= 0:
                 raise ValueError(f"Settings.{name} must be positive: {value}")
@@ -46,4 +102,9 @@ class Settings:
             raise ValueError(
                 f"Settings.park_first_s ({self.park_first_s}) must not exceed "
                 f"park_most_s ({self.park_most_s})"
+            )
+        if self.window >= self.inbox_slots:
+            raise ValueError(
+                f"Settings.window ({self.window}) must be smaller than "
+                f"inbox_slots ({self.inbox_slots})"
             )

@@ -1,0 +1,152 @@
+"""From a Python call to the frame of a root. See README.md, "Submit"."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from mpsched._shm import payloads
+from mpsched._shm.buffercache import BufferCache
+from mpsched._tasks import codec
+from mpsched._tasks import table as tab
+from mpsched._tasks.names import FunctionWriter
+from mpsched._pool.options import Options
+from mpsched._pool.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._base.settings import Settings
+    from mpsched._shm.layout import Layout
+    from mpsched._shm.segment import Segment
+
+
+class Callee(NamedTuple):
+    """A function as workers find it: by number, or by value (`blob`)."""
+
+    number: int
+    blob: bytes | None
+    holds: Any
+
+
+class Encoded(NamedTuple):
+    """Pickled arguments: the in-band bytes, large buffers apart, and what must stay alive."""
+
+    data: bytes
+    buffers: list[pickle.PickleBuffer]
+    holds: Any
+
+
+@final
+class Calls:
+    """Makes tasks. Any thread; user code (`__reduce__`) runs here, under no lock.
+
+    Attributes:
+        numbers: functions that have a number; a cache in front of the function table.
+    """
+
+    def __init__(self, segment: Segment, layout: Layout, settings: Settings) -> None:
+        self._settings = settings
+        self._writer = FunctionWriter(segment.bytes, segment.words, layout)
+        self._ids = itertools.count(1)
+        self._cache = BufferCache()
+        self.numbers: dict[Callable[..., Any], int] = {}
+
+    def next_id(self) -> int:
+        """Return a task id."""
+        return next(self._ids)
+
+    def number(self, fn: Callable[..., Any]) -> int:
+        """Return the number of a function that workers can import, else 0."""
+        try:
+            known = self.numbers.get(fn)
+        except TypeError:  # not hashable, so no function
+            return 0
+        if known is not None:
+            return known
+        number = self._writer.number(fn)
+        if number:
+            self.numbers[fn] = number
+        return number
+
+    def callee(self, fn: Callable[..., Any]) -> Callee:
+        """Return how workers find `fn`.
+
+        Raises:
+            EncodeError: it can be sent neither by name nor by value.
+        """
+        number = self.number(fn)
+        if number:
+            return Callee(number, None, None)
+        return Callee(0, *codec.dumps_callable_held(fn))
+
+    def encode(self, values: Any) -> Encoded:
+        """Pickle arguments or items; large buffers stay out of band.
+
+        Raises:
+            EncodeError: something in them cannot be pickled.
+        """
+        return Encoded(*codec.encode_held(values, self._settings.payload_bytes))
+
+    def call(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: Options,
+        index: int = 0,
+    ) -> Task:
+        """Make the task of one call, whatever the function and the arguments are.
+
+        `index` is its place in the batch: with `options.rng` it selects its random stream.
+
+        Raises:
+            EncodeError: the function or an argument cannot be pickled.
+        """
+        callee = self.callee(fn)
+        encoded = self.encode((args, kwargs))
+        if callee.number:
+            meta = tab.KIND_CALL | callee.number << tab.FUNCTION_SHIFT
+            return self.task(meta, encoded.data, encoded, options, index=index)
+        frame = pickle.dumps((callee.blob, False, encoded.data), 5)
+        return self.task(tab.KIND_VALUE, frame, encoded, options, callee.holds, index)
+
+    def task(
+        self,
+        meta: int,
+        frame: bytes,
+        encoded: Encoded,
+        options: Options,
+        also: Any = None,
+        index: int = 0,
+    ) -> Task:
+        """Make a task of a frame; moves what is large into payload files.
+
+        The task keeps `encoded.holds` and `also` alive until it is final.
+        """
+        holds: list[Any] = [one for one in (encoded.holds, also) if one]
+        files: list[tuple[int, Any]] = []
+        if encoded.buffers:
+            parcel = self._cache.pack(encoded.buffers)
+            holds.append(parcel)
+            files.extend(parcel.files())
+        inband: bytes | None = frame
+        if len(frame) > self._settings.slab_most_bytes // 2:
+            payload = payloads.create([frame])
+            holds.append(payload)
+            files.insert(0, (payload.fd, payload.spans))
+            inband = None
+        if files:
+            meta |= tab.FLAG_EXTERNAL
+            frame = pickle.dumps((inband, tuple(files)), 5)
+        seed = f"{options.rng}/{index}" if options.rng is not None else None
+        if options.timeout is not None:
+            meta |= tab.FLAG_TIMED
+        if seed is not None or options.timeout is not None:
+            meta |= tab.FLAG_CONTEXT
+            limit = 0 if options.timeout is None else int(options.timeout * 1e9)
+            frame = pickle.dumps((seed, limit, frame), 5)
+        task = Task(next(self._ids), meta, frame, options)
+        task.holds = holds or None
+        return task

@@ -1,0 +1,542 @@
+"""The pool behind an executor: its shared memory, its queues, and what callers' threads do.
+
+See README.md. The supervisor (supervisor.py) is the pool's own thread; it keeps the pool alive until
+its work is done, also when the executor object is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pickle
+import resource
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mpsched._base.settings import Settings
+from mpsched._deque.inbox import Inbox
+from mpsched._pool import launch
+from mpsched._pool.calls import Calls
+from mpsched._pool.dispatch import Dispatcher
+from mpsched._pool.entries import Entries
+from mpsched._pool.future import Future
+from mpsched._pool.leader import Leader
+from mpsched._pool.options import DEFAULT, Options
+from mpsched._pool.ready import ReadyQueue
+from mpsched._pool.task import Task
+from mpsched._shm import layout as lay
+from mpsched._shm.layout import Layout
+from mpsched._shm.locks import KernelLocks
+from mpsched._shm.parking import Parker
+from mpsched._shm.segment import Segment, anonymous_file
+from mpsched._shm.transfer import Arrivals, channel
+from mpsched._tasks import codec
+from mpsched._tasks import state as st
+from mpsched._tasks import table as tab
+from mpsched._tasks.table import TaskTable
+from mpsched._worker import environment
+from mpsched._worker.config import WorkerConfig
+from mpsched.errors import EncodeError, ForkedPool, PendingLimitReached, SchedulerClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mpsched._pool.mapping import MapRun
+
+_BURST_NS: Final = 50_000
+"""Submits that follow each other faster than this are a burst, and are dispatched in batches."""
+_BATCH: Final = 64
+_FEW: Final = 4
+"""Submits of a burst that are dispatched at once while a worker may be idle."""
+_REVOKE_S: Final = 0.05
+
+_dumps = pickle.dumps
+_clock = time.perf_counter_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How a pool is made; `WorkStealingExecutor` documents each."""
+
+    workers: int
+    method: str
+    initializer: Callable[..., Any] | None
+    initargs: tuple[Any, ...]
+    preload: tuple[str, ...]
+    max_tasks: int
+    max_pending: int | None
+    raise_when_full: bool
+    aging: float
+    settings: Settings
+
+
+@final
+class Pool:
+    """Everything of one pool that lives in the parent.
+
+    Attributes:
+        refusal: why new work is refused (an exception to raise), or None.
+        limited: whether `max_pending` was given.
+    """
+
+    def __init__(self, options: PoolOptions) -> None:
+        self.options = options
+        self.settings = settings = options.settings
+        self.width = width = options.workers
+        self.pid = os.getpid()
+        self.refusal: Callable[[], Exception] | None = None
+        self.forked = False
+        self.limited = options.max_pending is not None
+        entries = 1 << (settings.entries_per_worker * width - 1).bit_length()
+        self.layout = layout = Layout.plan(
+            width,
+            entries=entries,
+            inline_bytes=settings.inline_bytes,
+            inbox_slots=settings.inbox_slots,
+            result_words=settings.result_ring_bytes // 8,
+            slab_bytes=settings.slab_bytes,
+        )
+        _check_descriptors(width)
+        with contextlib.ExitStack() as undo:
+            self._open(layout, undo)
+            self._start(layout, undo)
+            undo.pop_all()
+        _pools.add(self)
+
+    def _open(self, layout: Layout, undo: contextlib.ExitStack) -> None:
+        settings, width = self.settings, self.width
+        self.segment = segment = Segment.create(layout.size_bytes)
+        undo.callback(segment.close)
+        segment.words[lay.H_MAGIC] = lay.MAGIC
+        segment.words[lay.H_WORKERS] = width
+        segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
+        self.locks = KernelLocks(anonymous_file("mpsched-locks", 4096))
+        undo.callback(self.locks.close)
+
+        def bell() -> Parker:
+            made = Parker.create()
+            undo.callback(made.close)
+            return made
+
+        self.bells = [bell() for _ in range(width)]
+        self.helper_bells = [bell() for _ in range(width)]
+        self.leader_bell = bell()
+        self.collector_bell = bell()
+        self.channels = []
+        for worker in range(width):
+            Inbox.initialise(segment.words, layout, worker)
+            ends = channel()
+            self.channels.append(ends)
+            for end in ends:
+                undo.callback(end.close)
+        self.arrivals = [Arrivals(ours) for ours, _theirs in self.channels]
+        self.table = TaskTable(segment.bytes, segment.words, layout)
+        self.entries = Entries(self.table, layout, settings.slab_most_bytes)
+        self.ready = ReadyQueue(self.options.aging)
+        self.calls = Calls(segment, layout, settings)
+        self.dispatcher = Dispatcher(
+            segment, layout, settings, self.ready, self.entries, self.locks, self.bells
+        )
+        self.leader = Leader(self)
+        self.runs: set[MapRun] = set()
+        self.unseen: list[MapRun] = []
+        self.room = threading.Condition()
+        self._last_ns = 0
+        self._burst = 0
+
+    def _start(self, layout: Layout, undo: contextlib.ExitStack) -> None:
+        from mpsched._pool.supervisor import Supervisor
+
+        options = self.options
+        config = WorkerConfig(
+            layout=layout,
+            settings=self.settings,
+            segment_fd=self.segment.fd,
+            lock_fd=self.locks.fd,
+            bells=tuple(bell.fds() for bell in self.bells),
+            helper_bells=tuple(bell.fds() for bell in self.helper_bells),
+            leader_bell=self.leader_bell.fds(),
+            collector_bell=self.collector_bell.fds(),
+            payload_sockets=tuple(theirs.fileno() for _ours, theirs in self.channels),
+            initializer=None
+            if options.initializer is None
+            else codec.dumps_callable(options.initializer),
+            initargs=self._initargs(options.initargs),
+            max_tasks=options.max_tasks,
+        )
+        fds = [
+            config.segment_fd,
+            config.lock_fd,
+            *(fd for pair in (*config.bells, *config.helper_bells) for fd in set(pair)),
+            *set(config.leader_bell),
+            *set(config.collector_bell),
+            *config.payload_sockets,
+        ]
+        spec = environment.snapshot(config=_dumps(config, 5), preload=options.preload)
+        self.supervisor = Supervisor(self, lambda: launch.make(options.method, spec, fds))
+        self.supervisor.start()
+
+    def _initargs(self, initargs: tuple[Any, ...]) -> bytes:
+        data, buffers = codec.encode(initargs, threshold=1 << 62)
+        assert not buffers, f"{len(buffers)} buffers above the threshold"
+        return data
+
+    # --- accepting work ------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: Options = DEFAULT,
+        index: int = 0,
+    ) -> Future[Any]:
+        """Accept one call. Any thread; user code (`__reduce__`) runs in it, under no lock.
+
+        Raises:
+            SchedulerClosed, PoolFailed, ForkedPool: see `refusal`.
+            PendingLimitReached: see `max_pending`.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+        if self.limited:
+            self._wait_for_room()
+        task: Task | None = None
+        if not kwargs and options is DEFAULT:
+            try:
+                number = self.calls.numbers.get(fn)
+                if number is not None and (
+                    # What travels by reference must be noted while it is encoded.
+                    "mpsched._shm.references" not in sys.modules
+                    or all(type(arg) in codec.PLAIN_TYPES for arg in args)
+                ):
+                    buffers: list[Any] = []
+                    data = _dumps(args, 5, buffer_callback=buffers.append)
+                    if not buffers and len(data) < 16384 and not codec.needs_by_value(data):
+                        task = Task(
+                            self.calls.next_id(),
+                            tab.KIND_ARGS | number << tab.FUNCTION_SHIFT,
+                            data,
+                            DEFAULT,
+                        )
+            except Exception:  # noqa: BLE001 - the long way round says precisely what it is
+                task = None
+        if task is None:
+            try:
+                task = self.calls.call(fn, args, kwargs, options, index)
+            except (EncodeError, OSError) as problem:
+                return self._born_failed(options, problem)
+        future: Future[Any] = Future(self, task)
+        task.future = future
+        self.ready.append(task, options.priority)
+        if options.timeout is not None:
+            self.supervisor.limits.watch(task, options.timeout)
+            self.ring()
+        # A burst is dispatched in batches. Whatever is left over then is pumped by whoever reads
+        # the next result, and there will be one: something is in flight before anything is held back.
+        now = _clock()
+        burst = self._burst = self._burst + 1 if now - self._last_ns < _BURST_NS else 0
+        inflight = len(self.dispatcher.inflight)
+        if not inflight or (inflight < self.width and burst < _FEW):
+            self.dispatcher.pump()
+            now = _clock()
+        elif len(self.ready) >= min(_BATCH, 1 + (burst >> 2)):
+            self.leader.active_ns = now
+            self.leader.drain_in_passing(burst=burst >= _BATCH)
+            self.dispatcher.pump()
+            now = _clock()
+        # What counts is the caller's own time between two submits, not ours.
+        self._last_ns = now
+        return future
+
+    def _born_failed(self, options: Options, problem: Exception) -> Future[Any]:
+        task = Task(self.calls.next_id(), 0, b"", options)
+        future: Future[Any] = Future(self, task)
+        task.future = future
+        # The caller holds nothing of it yet, so it can be settled here.
+        future._settle(None, lambda: (None, problem), failed=True)
+        return future
+
+    def _wait_for_room(self) -> None:
+        limit = self.options.max_pending
+        assert limit is not None
+        if self.pending() < limit:
+            return
+        own = threading.current_thread() is self.supervisor.thread
+        if self.options.raise_when_full or own or _in_event_loop():
+            why = (
+                "the pool's own thread (a done-callback) must not wait for itself"
+                if own
+                else "a running event loop must not be blocked"
+                if not self.options.raise_when_full
+                else "on_full='raise'"
+            )
+            raise PendingLimitReached(
+                f"{limit} tasks are pending, the pool's max_pending; {why}: "
+                "submit again when some are done",
+                limit=limit,
+            )
+        with self.room:
+            while self.pending() >= limit:
+                if self.refusal is not None:
+                    raise self.refusal()
+                self.room.wait(0.1)
+
+    def made_room(self) -> None:
+        """A task is final: a submitter that waits for room may go on."""
+        with self.room:
+            self.room.notify_all()
+
+    def pending(self) -> int:
+        """Tasks that are accepted and not final."""
+        return len(self.ready) + len(self.dispatcher.inflight)
+
+    def start_run(self, run: MapRun) -> None:
+        """Accept a map."""
+        if self.refusal is not None:
+            raise self.refusal()
+        self.runs.add(run)
+        run.requeue()
+        self.dispatcher.pump()
+
+    def run_finished(self, run: MapRun) -> None:
+        """A map has all its results, or needs no more."""
+        self.runs.discard(run)
+        if not run.seen():
+            self.unseen.append(run)
+        self.collector_bell.wake()
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def check_process(self) -> None:
+        """Raise ForkedPool in a process that was forked from the pool's parent."""
+        if self.forked:
+            raise ForkedPool(
+                "this process was forked from the one that made the pool, which its workers do not "
+                "know: make a pool of its own here"
+            )
+
+    def is_running(self, task: Task) -> bool:
+        """Whether a worker runs `task` now, as far as its state word tells."""
+        handle = task.handle
+        return handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
+
+    def patience(self, left: float | None) -> float:
+        """Seconds that a leader sleeps before it looks whether a worker sits on results."""
+        wait = 1.0
+        if self.runs:
+            wait = 0.02
+            for worker in range(self.width):
+                if self.segment.words[self.layout.block(worker) + lay.B_UNSENT]:
+                    self.helper_bells[worker].wake()
+                    wait = 0.005
+        return wait if left is None else min(wait, left)
+
+    def ring(self) -> None:
+        """Wake the supervisor."""
+        self.collector_bell.wake()
+
+    # --- taking back ------------------------------------------------------------------------------------
+
+    def cancel(self, task: Task) -> bool:
+        """Prevent `task` from starting, else set its signal. Any thread.
+
+        Returns:
+            True: it will never start, and its future is cancelled.
+        """
+        future = task.future
+        deadline = time.monotonic() + _REVOKE_S
+        section = self.dispatcher.section
+        while future is not None and not future.done():
+            if section.try_enter():
+                try:
+                    prevented = self._prevent(task)
+                finally:
+                    section.leave()
+                    self.ring()
+                if prevented is not None:
+                    if prevented:
+                        future._settle(None, None, state=CANCELLED_AND_NOTIFIED)
+                        if self.limited:
+                            self.made_room()
+                    return prevented
+            if time.monotonic() >= deadline:
+                self._signal(task)
+                return False
+            # Somebody dispatches, or a worker answers: tens of microseconds.
+            time.sleep(0.000_1)
+        return future is not None and future.cancelled()
+
+    def _prevent(self, task: Task) -> bool | None:
+        """Take `task` back from where it is; None: it is on its way, look again. Section held."""
+        handle = task.handle
+        if handle < 0:
+            # In the ready queue, or about to be: whoever meets it there drops it.
+            task.cancelled = True
+            return True
+        state, worker = st.parts(self.table.state[handle])
+        if state == st.QUEUED:
+            if self.dispatcher.remove(task, worker):
+                self._forget(task)
+                return True
+            return None
+        if state == st.CLAIMED:
+            word = self.layout.block(worker) + lay.B_REVOKE
+            self.segment.words[word] = handle + 1
+            self.helper_bells[worker].wake()
+            return None
+        if state == st.REVOKED:
+            self.segment.words[self.layout.block(worker) + lay.B_REVOKE] = 0
+            self._forget(task)
+            return True
+        self._signal(task)
+        return False
+
+    def _signal(self, task: Task) -> None:
+        if task.handle >= 0:
+            self.table.cancel[task.handle] = 1
+        if task.options.on_cancel == "kill":
+            task.killed = "cancel"
+            self.supervisor.limits.kill_soon(task)
+            self.ring()
+
+    def _forget(self, task: Task) -> None:
+        self.dispatcher.inflight.pop(task.id, None)
+        if task.handle >= 0:
+            self.entries.free(task.handle)
+        task.holds = None
+
+    def cancel_piece(self, task: Task) -> None:
+        """Tell the worker that runs a piece of a map to stop after its current item."""
+        if task.handle >= 0:
+            self.table.cancel[task.handle] = 1
+
+    def retry(self, task: Task, error: BaseException) -> bool:
+        """Queue another attempt if the task's options want one after `error`. Leader's section held.
+
+        Safe to see the same end twice: the attempt in the entry tells.
+        """
+        options, handle = task.options, task.handle
+        if handle < 0:
+            return False
+        ended = (self.table.meta[handle] >> tab.ATTEMPT_SHIFT) & 0xFFFF
+        if ended == task.attempt:
+            if task.attempt > options.retries or not isinstance(error, options.retry_on):
+                return False
+            if self.table.cancel[handle] and task.killed != "timeout":
+                return False  # nobody wants it any more
+            task.attempt += 1
+        task.killed = None
+        self.dispatcher.inflight.pop(task.id, None)
+        self.ready.append_left(task, options.priority)
+        self.entries.free(handle)
+        return True
+
+    # --- ending -----------------------------------------------------------------------------------------
+
+    def refuse(self, make: Callable[[], Exception]) -> None:
+        """Refuse new work from now on; the first reason stays."""
+        if self.refusal is None:
+            self.refusal = make
+
+    def idle(self) -> bool:
+        """Whether nothing that was accepted is left to do."""
+        return not (
+            self.ready or self.dispatcher.inflight or self.dispatcher.moving() or self.runs
+        )
+
+    def cancel_waiting(self) -> int:
+        """Cancel what has not been dispatched (and what can be taken back). Returns how many."""
+        cancelled = 0
+        waiting = [item for item in self.ready.items() if isinstance(item, Task)]
+        for task in waiting + list(self.dispatcher.inflight.values()):
+            future = task.future
+            if future is None:
+                continue
+            handle = task.handle
+            running = handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
+            if not running and not future.done() and self.cancel(task):
+                cancelled += 1
+        for run in list(self.runs):
+            run.cancel_rest()
+        return cancelled
+
+    def gone(self) -> None:
+        """The pool is terminated: nobody needs to close it at exit any more."""
+        _pools.discard(self)
+
+    def close_files(self) -> None:
+        """Give everything back; the supervisor calls it last."""
+        self.arrivals_close()
+        for ours, theirs in self.channels:
+            ours.close()
+            theirs.close()
+        for bell in (*self.bells, *self.helper_bells, self.leader_bell, self.collector_bell):
+            bell.close()
+        self.locks.close()
+        self.segment.close()
+
+    def arrivals_close(self) -> None:
+        """Close received files that nobody fetched."""
+        for arrivals in self.arrivals:
+            arrivals.close_all()
+
+
+def closed() -> SchedulerClosed:
+    """Return what a submit after shutdown raises."""
+    return SchedulerClosed("the pool was shut down and takes no new work: make a new one")
+
+
+def _in_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _check_descriptors(workers: int) -> None:
+    """Raise a clear error if the process may not open what a pool needs."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        used = 16
+    need = 6 * workers + 16
+    if used + need > soft:
+        raise OSError(
+            24,
+            f"a pool of {workers} workers needs {need} descriptors, {used} are open and the limit "
+            f"is {soft}: use fewer workers or raise it (ulimit -n)",
+        )
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def live_pools() -> Sequence[Pool]:
+    """Return the pools of this process."""
+    return list(_pools)
+
+
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool.forked = True
+        pool.refusal = lambda: ForkedPool(
+            "this process was forked from the one that made the pool, which its workers do not "
+            "know: make a pool of its own here"
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,260 @@
+"""The dispatcher: from the ready queue into the workers' inboxes.
+
+See README.md, "Dispatch". Only a window is dispatched ahead: about `ahead_s` of work by the measured
+time of a task, or twice the measured delay with which the parent refills, whichever is more. Whoever
+holds the section pumps; whoever does not get it knows that the one inside looks again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from mpsched._deque.inbox import Inbox
+from mpsched._pool.section import Section
+from mpsched._pool.task import Task
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
+from mpsched._tasks import state as st
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpsched._base.settings import Settings
+    from mpsched._pool.entries import Entries
+    from mpsched._pool.ready import ReadyQueue
+    from mpsched._shm.locks import KernelLocks
+    from mpsched._shm.parking import Parker
+    from mpsched._shm.segment import Segment
+
+
+@final
+class Dispatcher:
+    """Fills the inboxes. Any thread may call `pump`.
+
+    Journal (DISPATCH-1): a task taken from the ready queue is in `_moving` until its handle is in an
+    inbox; `_old_tail` and `_target` say which inbox and whether it got there. Whoever pumps first
+    after an exception puts the rest back.
+
+    Attributes:
+        inflight: tasks that have an entry, by id.
+        section: guards everything here.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        layout: lay.Layout,
+        settings: Settings,
+        ready: ReadyQueue,
+        entries: Entries,
+        locks: KernelLocks,
+        bells: Sequence[Parker],
+    ) -> None:
+        self._words = segment.words
+        self._blocks = [layout.block(w) for w in range(layout.workers)]
+        self._settings = settings
+        self._ready = ready
+        self._entries = entries
+        self._locks = locks
+        self._bells = bells
+        self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
+        self.section = Section()
+        self.inflight: dict[int, Task] = {}
+        self.held = False
+        self._moving: deque[Task] = deque()
+        self._target: int | None = None
+        self._old_tail = 0
+        self._turn = 0
+        self._task_ns = 0.0
+        self._delay_ns = 0.0
+
+    def moving(self) -> bool:
+        """Whether tasks are between the ready queue and an inbox."""
+        return bool(self._moving)
+
+    # --- the window -------------------------------------------------------------------------------
+
+    def note_times(self, mean_ns: float, delay_ns: float) -> None:
+        """Take the mean time of the tasks just drained, and how long their results had waited."""
+        old = self._task_ns
+        self._task_ns = mean_ns + 1 if not old else old + (mean_ns - old) * 0.25
+        # Rises at once and falls slowly: close to a high percentile of the delays, for one compare.
+        self._delay_ns = max(delay_ns, self._delay_ns * 0.98)
+
+    @property
+    def task_ns(self) -> float:
+        """Mean nanoseconds of recent tasks; 0 before the first result."""
+        return self._task_ns
+
+    @property
+    def refill_delay_ns(self) -> float:
+        """How long results have lately waited for the parent, in nanoseconds (a high percentile)."""
+        return self._delay_ns
+
+    def window(self) -> int:
+        """Roots that one worker is given ahead, 2 to `Settings.window`."""
+        if not self._task_ns:
+            return 2
+        ahead = max(self._settings.ahead_s * 1e9, 2 * self._delay_ns)
+        return max(2, min(self._settings.window, int(ahead / self._task_ns)))
+
+    # --- pumping ------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Dispatch what there is room for. Never waits, except for its own inbox locks by trying."""
+        while (self._ready or self._moving) and not self.held:
+            if not self.section.try_enter():
+                return  # whoever is inside looks again after leaving
+            try:
+                progress = self._pump()
+            finally:
+                self.section.leave()
+            if not progress:
+                return
+
+    def _pump(self) -> bool:
+        if self._moving or self._target is not None:
+            self._recover()
+        window = self.window()
+        words, blocks = self._words, self._blocks
+        loads = []
+        for worker, inbox in enumerate(self.inboxes):
+            block = blocks[worker]
+            busy = words[block + lay.B_STATE] != lay.PARKED
+            loads.append((len(inbox) + words[block + lay.B_CLAIMED] + busy, worker))
+        loads.sort()
+        share = -(-len(self._ready) // len(loads))
+        progress = False
+        for load, worker in loads:
+            room = window - load
+            if room <= 0:
+                break
+            if self._fill(worker, min(room, max(1, share))):
+                progress = True
+            if not self._ready:
+                break
+        return progress
+
+    def _fill(self, worker: int, count: int) -> bool:
+        """Move up to `count` tasks into one inbox. Returns False if none could be."""
+        inbox = self.inboxes[worker]
+        count = min(count, inbox.capacity // 2 - len(inbox))
+        if count <= 0:
+            return False
+        ready, moving = self._ready, self._moving
+        # 1. Take. User code may run here (a map's items are encoded): no ring lock is held.
+        while len(moving) < count:
+            item = ready.peek()
+            if item is None:
+                break
+            if isinstance(item, Task):
+                moving.append(item)
+                ready.pop(item)
+                if item.cancelled:
+                    moving.pop()
+                continue
+            piece = item.carve()
+            if piece is None:
+                ready.pop(item)
+                item.unqueued()
+                continue
+            moving.append(piece)
+        if not moving:
+            return False
+        # 2. Entries: neighbours, so that workers and thieves may read them in one go.
+        handles = self._place(worker)
+        if not handles:
+            self._put_back()
+            return False
+        # 3. Push; the store of TAIL is the linearization point of all of them.
+        pushed = self._push(inbox, handles)
+        if not pushed:
+            self._recover()
+            return False
+        # 4. The inbox before the sleeper's state; pairs with the fence in idle.park.
+        moving.clear()
+        self._target = None
+        fence()
+        if self._words[self._blocks[worker] + lay.B_STATE] == lay.PARKED:
+            self._bells[worker].wake()
+        return True
+
+    def _place(self, worker: int) -> list[int]:
+        entries, inflight = self._entries, self.inflight
+        queued = st.word(st.QUEUED, worker)
+        moving = self._moving
+        handles: list[int] = []
+        while len(handles) < len(moving):
+            span = entries.allocate(len(moving) - len(handles))
+            if not span:
+                break
+            for handle in span:
+                task = moving[len(handles)]
+                if not entries.write(handle, task, queued):
+                    for unused in range(handle, span.stop):
+                        entries.free(unused)
+                    span = range(0)
+                    break
+                inflight[task.id] = task
+                handles.append(handle)
+            if not span:
+                break
+        for task in list(moving)[len(handles) :]:
+            # No entry or no room in the slab: their turn comes when others are final.
+            self._ready.append_left(task, task.options.priority)
+            moving.remove(task)
+        return handles
+
+    def _push(self, inbox: Inbox, handles: list[int]) -> bool:
+        worker = inbox.worker
+        self._old_tail = inbox.tail
+        self._target = worker
+        try:
+            # Only tried: a stopped worker may hold it, and the parent must not wait for anybody.
+            if not self._locks.try_acquire(worker):
+                self._target = None
+                return False
+            inbox.repair()
+            inbox.push(handles)
+        finally:
+            self._locks.release(worker)
+        return True
+
+    def _recover(self) -> None:
+        """Put back what an exception, or a busy lock, left between the queue and an inbox."""
+        target = self._target
+        if target is not None:
+            self._locks.release(target)
+            if self.inboxes[target].tail != self._old_tail:
+                # It was pushed, all of it; only the bell may be missing.
+                self._moving.clear()
+                self._bells[target].wake()
+        self._put_back()
+        self._target = None
+
+    def _put_back(self) -> None:
+        moving = self._moving
+        while moving:
+            task = moving[-1]
+            if task.handle >= 0:
+                self._entries.free(task.handle)
+            self.inflight.pop(task.id, None)
+            self._ready.append_left(task, task.options.priority)
+            moving.pop()
+
+    # --- taking back --------------------------------------------------------------------------------
+
+    def remove(self, task: Task, worker: int) -> bool:
+        """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone."""
+        try:
+            if not self._locks.try_acquire(worker):
+                return False
+            inbox = self.inboxes[worker]
+            inbox.repair()
+            if self._entries.table.state[task.handle] != st.word(st.QUEUED, worker):
+                return False
+            return inbox.remove(task.handle)
+        finally:
+            self._locks.release(worker)
+

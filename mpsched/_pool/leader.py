@@ -1,0 +1,344 @@
+"""Leader and followers: whoever waits for a result reads results for everybody.
+
+See README.md, "Leader and followers". One thread at a time drains the workers' result rings: the
+one that waits in `result()` or in a map's iterator, a submitter in passing, or the collector when
+nobody else does. A leader completes futures that have no callbacks and no outside waiters; the
+others it hands to the collector. It never runs callbacks and unpickles nothing of the user's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._pool.future import COMPLETION
+from mpsched._pool.section import Section
+from mpsched._shm import layout as lay
+from mpsched._shm import payloads
+from mpsched._shm.words import fence
+from mpsched._tasks import codec, failure
+from mpsched._tasks import records as rec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._pool.core import Pool
+    from mpsched._pool.future import Future
+    from mpsched._pool.mapping import MapRun
+    from mpsched._pool.task import Task
+
+Raw = "Callable[[], tuple[Any, BaseException | None]]"
+_FEW = 256
+"""Records that a submitter drains from each ring in passing."""
+_AWAY_NS = 1_000_000
+"""Nanoseconds after which a thread that led is taken to be busy with something else."""
+_OUTSIDERS_NS = 50_000_000
+"""Nanoseconds for which somebody who waits from outside keeps the collector in charge."""
+
+
+@final
+class Leader:
+    """Drains the result rings of one pool.
+
+    Invariant LEADER-1: a record is processed before its ring's head moves past it, and processing
+    it twice is the same as once; so an exception at any line loses nothing.
+
+    Attributes:
+        section: who drains.
+        finished: futures that the collector is to complete, with what they hold.
+        lingering: results may lie for a moment (see `linger`); active_ns: when a caller last read or
+            submitted (`time.perf_counter_ns`).
+        wanted: the collector wants to lead (a worker died): the leader makes room.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._words = pool.segment.words
+        self._readers = [
+            rec.ResultReader(pool.segment.bytes, pool.segment.words, pool.layout, worker)
+            for worker in range(pool.width)
+        ]
+        self.section = Section()
+        self.finished: deque[tuple[Future[Any], Any, Any, bool]] = deque()
+        self.notices: deque[tuple[int, int, int, bytes]] = deque()
+        self.wanted = False
+        self.lingering = False
+        self.active_ns = 0
+        self._outsider_ns = -_OUTSIDERS_NS
+        self._worker = 0
+        self._busy_ns = 0
+        self._count = 0
+
+    # --- leading ------------------------------------------------------------------------------------
+
+    def lead(self, done: Callable[[], bool], deadline: float | None) -> bool:
+        """Drain and dispatch until `done()`; the calling thread needs what it waits for.
+
+        Returns:
+            True if `done()`; False if somebody else leads, the collector wants to, or the deadline
+            (`time.monotonic()`) is over: then the caller follows, or raises.
+        """
+        pool = self._pool
+        while not done():
+            pool.check_process()
+            if self.wanted or not self.section.try_enter():
+                return done()
+            words, bell = self._words, pool.leader_bell
+            try:
+                words[lay.H_WAIT] = lay.WAIT_NOBODY
+                while not done() and not self.wanted:
+                    if self.drain() or pool.ready:
+                        pool.dispatcher.pump()
+                        if done():
+                            break
+                    # Announce, then look at every ring once more; pairs with
+                    # Worker.ring_the_parent (publish, fence, read H_WAIT).
+                    words[lay.H_WAIT] = lay.WAIT_LEADER
+                    fence()
+                    if not self._all_empty():
+                        words[lay.H_WAIT] = lay.WAIT_NOBODY
+                        continue
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return done()
+                    bell.wait(pool.patience(left))
+                    words[lay.H_WAIT] = lay.WAIT_NOBODY
+            finally:
+                self._hand_over()
+            if deadline is not None and time.monotonic() >= deadline:
+                return done()
+        return True
+
+    def _hand_over(self) -> None:
+        """Stop leading: linger, or leave it to the collector. Leaves the section."""
+        pool = self._pool
+        if not self.wanted and self.linger():
+            self.section.leave()
+            if self.finished:
+                pool.collector_bell.wake()
+            return
+        # Whoever publishes from here on rings the collector ...
+        self._words[lay.H_WAIT] = lay.WAIT_COLLECTOR
+        self.section.leave()
+        fence()
+        # ... and what was published before is told to it.
+        if self.wanted or self.finished or pool.ready or not self._all_empty():
+            pool.collector_bell.wake()
+
+    def linger(self) -> bool:
+        """Let results lie for a moment, because this thread is about to read them. Section held.
+
+        A hand-over of the GIL to the collector costs more than a batch of results, and a thread
+        that has just submitted much or read a result is about to do so again. Meanwhile the
+        collector looks by itself every few milliseconds, and takes over once the thread has been
+        away for `_AWAY_NS`. Whoever waits from outside (a callback, `wait`) ends it at once.
+        """
+        now = time.perf_counter_ns()
+        if now - self._outsider_ns < _OUTSIDERS_NS:
+            return False
+        self.active_ns = now
+        self._words[lay.H_WAIT] = lay.WAIT_NOBODY
+        if not self.lingering:
+            self.lingering = True
+            self._pool.collector_bell.wake()
+        return True
+
+    def outsider(self) -> None:
+        """Somebody waits who cannot lead. Any thread."""
+        self._outsider_ns = time.perf_counter_ns()
+        if self.lingering:
+            self._pool.collector_bell.wake()
+
+    def drain_in_passing(self, *, burst: bool) -> None:
+        """Read what is there if nobody else does; bounded. A submitter calls it."""
+        if self.wanted or not self.section.try_enter():
+            return
+        try:
+            self.drain(_FEW)
+            if burst:
+                self.linger()
+        finally:
+            self.section.leave()
+            if self.finished:
+                self._pool.collector_bell.wake()
+
+    def collect(self) -> None:
+        """The collector's turn: drain if nobody leads, and become the one to be woken."""
+        if not self.section.try_enter():
+            return
+        try:
+            if self.lingering:
+                now = time.perf_counter_ns()
+                outsiders = now - self._outsider_ns < _OUTSIDERS_NS
+                if now - self.active_ns < _AWAY_NS and not outsiders:
+                    return
+                self.lingering = False
+            while self.drain():
+                self._pool.dispatcher.pump()
+            self._words[lay.H_WAIT] = lay.WAIT_COLLECTOR
+            fence()
+            while self.drain():
+                self._pool.dispatcher.pump()
+        finally:
+            self.section.leave()
+
+    def _all_empty(self) -> bool:
+        for reader in self._readers:
+            if not reader.empty():
+                return False
+        return True
+
+    # --- draining -----------------------------------------------------------------------------------
+
+    def drain(self, limit: int = 1 << 20) -> int:
+        """Read up to `limit` records of each ring; the section is held. Returns how many."""
+        total = 0
+        for reader in self._readers:
+            if reader.empty():
+                continue
+            self._worker = reader.worker
+            self._busy_ns = self._count = 0
+            # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
+            with COMPLETION:
+                read = reader.read(min(limit, 512), self._accept)
+            total += read
+            if self._count:
+                block = self._pool.layout.block(reader.worker)
+                delay = time.monotonic_ns() - self._words[block + lay.B_FLUSH_NS]
+                self._pool.dispatcher.note_times(self._busy_ns / self._count, delay)
+        return total
+
+    def _accept(
+        self, ident: int, handle: int, kind: int, ns: int, payload: int | float | bytes, value: int
+    ) -> None:
+        """Process one record. May see the same one twice (LEADER-1)."""
+        pool = self._pool
+        task = pool.entries.placed[handle]
+        if task is None or task.id != ident or kind > rec.R_SPLIT:
+            # Late: its task is final, or runs again. Or it is about the worker itself.
+            if kind >= rec.R_READY:
+                assert isinstance(payload, bytes)
+                self.notices.append((self._worker, kind, ident, payload))
+                pool.collector_bell.wake()
+            return
+        if kind > rec.LAST_FINAL or kind == rec.R_END:
+            self._accept_piece(task, kind, ns, payload, value)
+            return
+        self._busy_ns += ns
+        self._count += 1
+        future = task.future
+        if future is None:
+            return
+        if not future.done():
+            self._complete(task, future, kind, ns, payload, value)
+        if kind == rec.R_LARGE:
+            pool.arrivals[self._worker].close(value)
+        if task.handle == handle:
+            pool.dispatcher.inflight.pop(ident, None)
+            task.holds = None
+        pool.entries.free(handle)
+        if pool.limited:
+            pool.made_room()
+
+    def _complete(
+        self,
+        task: Task,
+        future: Future[Any],
+        kind: int,
+        ns: int,
+        payload: int | float | bytes,
+        value: int,
+    ) -> None:
+        if kind == rec.R_ERROR and task.options.retries >= task.attempt:
+            assert isinstance(payload, bytes)
+            if self._pool.retry(task, failure.decode_exception(payload)):
+                return
+        result: Any = None
+        raw: Any = None
+        if kind == rec.R_INT or kind == rec.R_FLOAT or kind == rec.R_BYTES:
+            result = payload
+        elif kind == rec.R_TRUE:
+            result = True
+        elif kind == rec.R_FALSE:
+            result = False
+        elif kind != rec.R_NONE:
+            raw = self._loader(task, kind, payload, value)
+        future._ns = ns
+        future.worker = self._worker
+        failed = kind == rec.R_ERROR
+        if not future._finish(result, raw, failed):
+            self.finished.append((future, result, raw, failed))
+
+    def _loader(self, task: Task, kind: int, payload: Any, tag: int) -> Any:
+        """Return what makes (value, error) of a record, in the thread that asks."""
+        if kind == rec.R_ERROR:
+            label = task.options.name
+
+            def load_error() -> tuple[Any, BaseException | None]:
+                error = failure.decode_exception(payload)
+                if label:
+                    error.add_note(f"name: {label}")
+                return None, error
+
+            return load_error
+        if kind == rec.R_LARGE:
+            inband, spans = pickle.loads(payload)
+            try:
+                (fd,) = self._pool.arrivals[self._worker].fds(tag)
+            except OSError as lost:
+                error = lost
+                return lambda: (None, error)
+            views = payloads.map_private(fd, spans)
+            if inband is None:
+                inband, *views = views
+            return lambda: codec.decode_result(inband, views)
+        return lambda: codec.decode_result(payload, ())
+
+    def _accept_piece(self, task: Task, kind: int, ns: int, payload: Any, value: int) -> None:
+        run = task.run
+        if run is None:
+            return
+        offset, count = value & 0xFFFFFFFF, value >> 32
+        start = task.start + offset
+        if kind == rec.R_PART:
+            run.deliver(task, start, count, lambda: codec.decode(payload))
+        elif kind == rec.R_PART_LARGE:
+            tag, body = pickle.loads(payload)
+            if not run.has(start):
+                self._deliver_large(task, run, start, count, tag, body)
+            self._pool.arrivals[self._worker].close(tag)
+        elif kind == rec.R_PART_ERROR:
+
+            def load() -> BaseException:
+                error = failure.decode_exception(payload)
+                error.add_note(f"index {start} of the map")
+                return error
+
+            run.deliver_error(task, start, load)
+        elif kind == rec.R_SPLIT:
+            run.split(task, offset)
+        else:
+            self._busy_ns += ns
+            self._count += 1
+            handle = task.handle
+            self._pool.dispatcher.inflight.pop(task.id, None)
+            run.ended(task, ns, offset)
+            task.holds = None
+            self._pool.entries.free(handle)
+
+    def _deliver_large(
+        self, task: Task, run: MapRun, start: int, count: int, tag: int, body: bytes
+    ) -> None:
+        inband, spans = pickle.loads(body)
+        try:
+            (fd,) = self._pool.arrivals[self._worker].fds(tag)
+        except OSError as lost:
+            for index in range(start, start + count):
+                run.deliver_error(task, index, lost)
+            return
+        views = payloads.map_private(fd, spans)
+        if inband is None:
+            inband, *views = views
+        run.deliver(task, start, count, lambda: codec.decode(inband, views))

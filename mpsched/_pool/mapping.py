@@ -1,0 +1,514 @@
+"""A map: items in, pieces out to the workers, results back in order.
+
+See README.md, "Map". The dispatcher carves pieces when a worker has room for one, sized by the
+measured time per item; a worker may return the far half of its piece (records.R_SPLIT). What comes
+back are blocks of neighbouring results; the consumer decodes them in its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+import time
+import weakref
+from collections import deque
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._tasks import table as tab
+from mpsched.errors import EncodeError, WorkerDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from mpsched._pool.calls import Callee
+    from mpsched._pool.core import Pool
+    from mpsched._pool.options import Options
+    from mpsched._pool.task import Task
+
+_LOG = logging.getLogger("mpsched")
+
+Load = "Callable[[], list[Any]]"
+_GROWTH = 16
+"""A piece is at most so many times larger than the largest before: a first estimate may be wrong."""
+
+
+@final
+class Block:
+    """Results of neighbouring items: either `load()` gives their values, or `error()` the one error."""
+
+    __slots__ = ("count", "error", "load", "read", "start", "task")
+
+    def __init__(
+        self,
+        task: Task | None,
+        start: int,
+        count: int,
+        load: Callable[[], list[Any]] | None,
+        error: Callable[[], BaseException] | None,
+    ) -> None:
+        self.task = task
+        self.read = False
+        self.start = start
+        self.count = count
+        self.load = load
+        self.error = error
+
+
+@final
+class MapRun:
+    """One call of `map`, from the call to the last result.
+
+    Carving is done under the dispatcher's section, delivering under the leader's, consuming in the
+    caller's thread; each field has one writer at a time.
+
+    Attributes:
+        total: items so far; positions count from the first.
+        closed: no more items will come.
+        cancelled: nobody wants the rest.
+        outstanding: pieces that are dispatched or on their way, by task id.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        callee: Callee,
+        items: list[Any],
+        *,
+        star: bool,
+        options: Options,
+        chunksize: int | None,
+        ordered: bool,
+        closed: bool,
+    ) -> None:
+        self._pool = pool
+        self._callee = callee
+        self._star = star
+        self._options = options
+        self._chunksize = chunksize
+        self._ordered = ordered
+        self._items = items  # what was not carved; the first of it is `_base`
+        self._base = 0
+        self.total = len(items)
+        self.closed = closed
+        self.cancelled = False
+        self.queued = False
+        self.outstanding: dict[int, Task] = {}
+        self._next = 0
+        self._returned: deque[tuple[int, list[Any]]] = deque()
+        self._average_ns = 0.0
+        self._largest = 1
+        self._blocks: dict[int, Block] = {}
+        self._arrived: deque[Block] = deque()
+        self.failed = 0
+        self.first_failure: tuple[int, Any, Callable[[], BaseException]] | None = None
+        self.condition = threading.Condition()
+        self._waiting = False
+        self._consumer: weakref.ref[Any] | None = None
+        self._started = False
+        self.finished = False
+
+    @property
+    def priority(self) -> int:
+        """Priority of all its pieces."""
+        return self._options.priority
+
+    # --- dispatcher -----------------------------------------------------------------------------
+
+    def waiting_items(self) -> int:
+        """Items that are in no piece."""
+        return self.total - self._next + sum(len(items) for _, items in self._returned)
+
+    def carve(self) -> Task | None:
+        """Make the next piece; None if there is none now. Dispatcher.
+
+        Encoding runs the items' `__reduce__`, so no ring lock is held. An item that cannot be
+        encoded becomes an error block of its own.
+        """
+        while not self.cancelled:
+            if self._returned:
+                start, rest = self._returned[0]
+                items = rest[: self._size(len(rest))]
+            else:
+                start, left = self._next, self.total - self._next
+                if not left:
+                    return None
+                at = start - self._base
+                items = self._items[at : at + self._size(left)]
+            task = self._encode(start, items)
+            if task is not None:
+                # First to be found here, then gone there: an exception between loses nothing.
+                self.outstanding[task.id] = task
+            stop = start + len(items)
+            if self._returned and self._returned[0][0] == start:
+                _, rest = self._returned.popleft()
+                if len(items) < len(rest):
+                    self._returned.appendleft((stop, rest[len(items) :]))
+            elif self._next == start:
+                self._next = stop
+            if task is not None:
+                return task
+        return None
+
+    def _size(self, left: int) -> int:
+        if self._chunksize is not None:
+            return min(left, self._chunksize)
+        if not self._average_ns:
+            return 1
+        settings, workers = self._pool.settings, self._pool.width
+        by_time = int(settings.chunk_s * 1e9 / self._average_ns)
+        by_share = self.waiting_items() // (4 * workers)
+        size = max(1, min(left, by_time, by_share, self._largest * _GROWTH))
+        self._largest = max(self._largest, size)
+        return size
+
+    def _encode(self, start: int, items: list[Any]) -> Task | None:
+        calls = self._pool.calls
+        try:
+            encoded = calls.encode(items)
+        except (EncodeError, OSError) as problem:
+            if len(items) > 1:
+                # Cut out what cannot be sent; the rest goes as it would have.
+                for offset, item in enumerate(items):
+                    task = self._encode(start + offset, [item])
+                    if task is not None:
+                        self.outstanding[task.id] = task
+                        self._pool.ready.append_left(task, self.priority)
+            else:
+                self.deliver_error(None, start, problem, items[0])
+            return None
+        callee = self._callee
+        frame = pickle.dumps((callee.blob, self._star, encoded.data), 5)
+        meta = tab.KIND_CHUNK | callee.number << tab.FUNCTION_SHIFT
+        task = calls.task(meta, frame, encoded, self._options, callee.holds)
+        task.run, task.start, task.end, task.items = self, start, start + len(items), items
+        task.parts = []
+        return task
+
+    # --- leader: everything here may see the same record twice --------------------------------------
+
+    def deliver(
+        self, task: Task | None, start: int, count: int, load: Callable[[], list[Any]]
+    ) -> None:
+        """Take the results of items `start` to `start + count - 1`."""
+        self._add(Block(task, start, count, load, None))
+
+    def deliver_error(
+        self,
+        task: Task | None,
+        index: int,
+        error: BaseException | Callable[[], BaseException],
+        item: Any = None,
+    ) -> None:
+        """Take the failure of one item."""
+        if isinstance(error, BaseException):
+            own = error
+
+            def load() -> BaseException:
+                return own
+        else:
+            load = error
+        if index not in self._blocks:
+            self.failed += 1
+            if self.first_failure is None or index < self.first_failure[0]:
+                if task is not None and task.items is not None:
+                    item = task.items[index - task.start]
+                self.first_failure = (index, item, load)
+        self._add(Block(task, index, 1, None, load))
+
+    def has(self, start: int) -> bool:
+        """Whether the block that starts at `start` has come."""
+        return start in self._blocks
+
+    def _add(self, block: Block) -> None:
+        if block.start in self._blocks:
+            return
+        if self._consumer is not None and self._consumer() is None:
+            # Nobody will ask for it: remember that it came, not what it was.
+            block.load = block.error = None
+            block.read = True
+        if block.task is not None:
+            block.task.parts.append(block.start)
+        self._blocks[block.start] = block
+        if not self._ordered:
+            self._arrived.append(block)
+        if self._waiting:
+            with self.condition:
+                self.condition.notify_all()
+
+    def split(self, task: Task, keep: int) -> None:
+        """A worker keeps the first `keep` items of its piece and returns the rest."""
+        stop = task.start + keep
+        if stop < task.end:
+            self._returned.append((stop, task.items[keep : task.end - task.start]))
+            task.end = stop
+            self.requeue()
+
+    def ended(self, task: Task, ns: int, count: int) -> None:
+        """A piece is over: `count` items were run in `ns` nanoseconds."""
+        if self.outstanding.pop(task.id, None) is None:
+            return
+        if count:
+            average = max(1.0, ns / count)
+            old = self._average_ns
+            self._average_ns = average if not old else old + (average - old) * 0.3
+        self._close(task)
+        self._check_finished()
+
+    def _close(self, task: Task) -> None:
+        """No record of `task` can come again: forget which of its blocks were read."""
+        task.items = None
+        for start in task.parts:
+            block = self._blocks.get(start)
+            if block is not None:
+                block.task = None
+                if block.read:
+                    self._blocks.pop(start, None)
+        task.parts = []
+
+    def died(self, task: Task, started: int, death: Callable[[int], WorkerDied]) -> None:
+        """The worker that ran `task` died after `started` of its items were started.
+
+        Items whose results came are kept; started ones fail; the others run elsewhere.
+        """
+        if self.outstanding.pop(task.id, None) is None:
+            return
+        begin = min(task.start + started, task.end)
+        for index in range(task.start, begin):
+            if not self._has(index, task.start):
+                self.deliver_error(task, index, death(index))
+        if begin < task.end:
+            self._returned.appendleft((begin, task.items[begin - task.start : task.end - task.start]))
+            self.requeue()
+        self._close(task)
+        self._check_finished()
+
+    def _has(self, index: int, from_index: int) -> bool:
+        at = from_index
+        while at <= index:
+            block = self._blocks.get(at)
+            if block is None:
+                at += 1
+                continue
+            if block.start <= index < block.start + block.count:
+                return True
+            at = block.start + block.count
+        return False
+
+    def requeue(self) -> None:
+        """Make sure that the ready queue holds this run."""
+        if not self.queued and not self.cancelled:
+            self.queued = True
+            self._pool.ready.append_left(self, self.priority)
+
+    def unqueued(self) -> None:
+        """The dispatcher took it out of the ready queue because it had nothing to carve."""
+        self.queued = False
+        if self.waiting_items() and not self.cancelled:
+            self.requeue()
+        self._check_finished()
+
+    def _check_finished(self) -> None:
+        if self.finished or self.outstanding:
+            return
+        if self.cancelled or (self.closed and not self.waiting_items()):
+            self.finished = True
+            self._pool.run_finished(self)
+            if self._waiting:
+                with self.condition:
+                    self.condition.notify_all()
+
+    def cancel_rest(self) -> None:
+        """Start nothing more of it; items that were not started fail as cancelled."""
+        self.fail_rest(CancelledError)
+
+    def seen(self) -> bool:
+        """Whether its results were asked for."""
+        return self._started
+
+    def abandon(self, error: Callable[[], BaseException]) -> None:
+        """Fail everything that has no result, running or not: the workers are gone."""
+        for task in list(self.outstanding.values()):
+            self.outstanding.pop(task.id, None)
+            for index in range(task.start, task.end):
+                if not self._has(index, task.start):
+                    self.deliver_error(task, index, error)
+            self._close(task)
+        self.fail_rest(error)
+
+    def fail_rest(self, error: Callable[[], BaseException]) -> None:
+        """Fail every item that has no result (the pool failed or what waited was cancelled)."""
+        spans = [(self._next, self.total)]
+        spans += [(start, start + len(items)) for start, items in self._returned]
+        self._returned.clear()
+        self._next = self.total
+        self.closed = True
+        for start, stop in spans:
+            for index in range(start, stop):
+                self.deliver_error(None, index, error)
+        self._check_finished()
+
+    # --- consumer -----------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Start nothing more of it; running pieces stop after their current item."""
+        self.cancelled = True
+        for task in list(self.outstanding.values()):
+            self._pool.cancel_piece(task)
+        self._pool.ring()
+
+    def iterate(
+        self,
+        *,
+        timeout: float | None,
+        return_exceptions: bool,
+        more: Iterator[Any] | None,
+        ahead: int,
+        grow: bool,
+    ) -> Iterator[Any]:
+        """Return the iterator over the results. Called once.
+
+        `more` are items that are pulled while at most `ahead` are not read; with `grow` as many
+        more as the measured speed asks for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        results = self._results(deadline, timeout, return_exceptions, more, ahead, grow)
+        self._consumer = weakref.ref(results)
+        return results
+
+    def _results(
+        self,
+        deadline: float | None,
+        timeout: float | None,
+        return_exceptions: bool,
+        more: Iterator[Any] | None,
+        ahead: int,
+        grow: bool,
+    ) -> Generator[Any, None, None]:
+        position = 0
+        self._started = True
+        complete = False
+        try:
+            while True:
+                if more is not None and not self.closed:
+                    wanted = ahead
+                    if grow and self._average_ns:
+                        # Pieces of some milliseconds for every worker, and as much again ahead.
+                        seconds = 4 * self._pool.settings.chunk_s * self._pool.width
+                        wanted = max(ahead, min(100_000, int(seconds * 1e9 / self._average_ns)))
+                    if self.total - position <= wanted // 2 or position >= self.total:
+                        self.pull(more, wanted - (self.total - position))
+                if position >= self.total and self.closed:
+                    break
+                block = self._take(position, deadline, timeout)
+                if block is None:
+                    break
+                position += block.count
+                if block.error is not None:
+                    error = block.error()
+                    if not return_exceptions:
+                        try:
+                            raise error
+                        finally:
+                            del error, block
+                    yield error
+                    continue
+                if block.load is None:
+                    continue
+                values, block.load = block.load(), None
+                yield from values
+            complete = True
+        finally:
+            if not complete:
+                self.cancel()
+
+    def pull(self, more: Iterator[Any], count: int) -> None:
+        """Take up to `count` further items from the caller's iterator, in the caller's thread."""
+        fresh = []
+        try:
+            for item in more:
+                fresh.append(item)
+                if len(fresh) >= count:
+                    break
+            else:
+                self.closed = True
+        except BaseException:
+            self.closed = True
+            raise
+        finally:
+            if fresh:
+                carved = self._next - self._base
+                if carved > 4096:
+                    self._drop(carved)
+                self._items.extend(fresh)
+                self.total += len(fresh)
+                self.requeue()
+                self._pool.dispatcher.pump()
+
+    def _drop(self, carved: int) -> None:
+        """Let go of items that are in pieces; the dispatcher must not be carving."""
+        section = self._pool.dispatcher.section
+        if section.try_enter():
+            try:
+                self._items = self._items[carved:]
+                self._base += carved
+            finally:
+                section.leave()
+
+    def _take(self, position: int, deadline: float | None, timeout: float | None) -> Block | None:
+        """Wait for the next block: the one at `position`, or whichever comes."""
+
+        def there() -> bool:
+            return position in self._blocks if self._ordered else bool(self._arrived)
+
+        while not there():
+            if self.finished and not there():
+                # A cancelled run, or one whose pool is gone.
+                return None
+            if not self._pool.leader.lead(lambda: there() or self.finished, deadline):
+                self._follow(there, deadline, timeout)
+        if self._ordered:
+            block = self._blocks[position]
+        else:
+            block = self._arrived.popleft()
+        # As long as its piece runs, its record may be seen again: keep that it came.
+        if block.task is None:
+            self._blocks.pop(block.start, None)
+        else:
+            block.read = True
+        return block
+
+    def _follow(
+        self, there: Callable[[], bool], deadline: float | None, timeout: float | None
+    ) -> None:
+        with self.condition:
+            self._waiting = True
+            while not there() and not self.finished:
+                self._pool.check_process()
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"map was not done after {timeout} seconds")
+                self.condition.wait(left)
+
+    def report(self) -> None:
+        """Log failures that nobody saw, once: the pool is being left."""
+        if self._started:
+            return
+        total = self.total
+        if self.failed and self.first_failure is not None:
+            index, item, load = self.first_failure
+            _LOG.error(
+                "%s of %s items of an un-iterated map failed, first item %s: %.200r",
+                f"{self.failed:,}",
+                f"{total:,}",
+                index,
+                item,
+                exc_info=load(),
+            )
+        if not self.closed:
+            _LOG.warning(
+                "a map over an iterator without a length was never read to its end: only its "
+                "first %s items were run; iterate it, or pass a list",
+                f"{total:,}",
+            )

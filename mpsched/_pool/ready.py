@@ -1,0 +1,122 @@
+"""What is accepted and waits in the parent, in order.
+
+See README.md, "Ready queue". Highest priority first, then the order of submission. With `aging` the
+priority of what waits grows by `aging` a second, which is the constant key
+`priority - aging * ready_at`, so nothing is ever re-sorted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol, final
+
+if TYPE_CHECKING:
+    from mpsched._pool.mapping import MapRun
+    from mpsched._pool.task import Task
+
+
+class Source(Protocol):
+    """What can lie in the queue: a task, or a map that makes its pieces when they are wanted."""
+
+    cancelled: bool
+
+
+@final
+class ReadyQueue:
+    """One FIFO per priority; or, with `aging` above 0, one heap.
+
+    Appending is safe from any thread; `peek` and `pop` are the dispatcher's, under its section.
+    """
+
+    __slots__ = ("_aging", "_count", "_fifos", "_heap", "_order", "_plain")
+
+    def __init__(self, aging: float) -> None:
+        self._aging = aging
+        self._count = itertools.count()
+        # The default priority has a queue that is there from the start: the common case is one append.
+        self._plain: deque[Task | MapRun] = deque()
+        self._fifos: dict[int, deque[Task | MapRun]] = {0: self._plain}
+        self._order: list[int] = [0]  # priorities, highest first
+        self._heap: list[tuple[float, int, Task | MapRun]] = []
+
+    def append(self, item: Task | MapRun, priority: int = 0) -> None:
+        """Add an item behind all of its priority."""
+        if self._aging:
+            # A heap push is one C call, atomic under the GIL; the counter breaks ties.
+            key = -(priority - self._aging * time.monotonic())
+            heapq.heappush(self._heap, (key, next(self._count), item))
+            return
+        if not priority:
+            self._plain.append(item)
+            return
+        self._fifo(priority).append(item)
+
+    def append_left(self, item: Task | MapRun, priority: int = 0) -> None:
+        """Put an item before all of its priority (it was here before)."""
+        if self._aging:
+            key = -(priority - self._aging * time.monotonic())
+            heapq.heappush(self._heap, (key, -next(self._count), item))
+            return
+        self._fifo(priority).appendleft(item)
+
+    def _fifo(self, priority: int) -> deque[Task | MapRun]:
+        fifo = self._fifos.get(priority)
+        if fifo is None:
+            fifo = self._fifos.setdefault(priority, deque())
+            self._order = sorted(self._fifos, reverse=True)
+        return fifo
+
+    def peek(self) -> Task | MapRun | None:
+        """Return the first item without taking it; None if there is none."""
+        if self._aging:
+            return self._heap[0][2] if self._heap else None
+        for priority in self._order:
+            fifo = self._fifos[priority]
+            if fifo:
+                return fifo[0]
+        return None
+
+    def pop(self, item: Task | MapRun) -> None:
+        """Take `item`, which `peek` returned, unless it is not first any more."""
+        if self._aging:
+            if self._heap and self._heap[0][2] is item:
+                heapq.heappop(self._heap)
+            elif self._heap:
+                self._heap = [entry for entry in self._heap if entry[2] is not item]
+                heapq.heapify(self._heap)
+            return
+        for priority in self._order:
+            fifo = self._fifos[priority]
+            if fifo and fifo[0] is item:
+                fifo.popleft()
+                return
+        # Something was put before it since.
+        for fifo in self._fifos.values():
+            try:
+                fifo.remove(item)
+            except ValueError:
+                continue
+            return
+
+    def __len__(self) -> int:
+        if self._aging:
+            return len(self._heap)
+        if len(self._order) == 1:
+            return len(self._plain)
+        return sum(len(fifo) for fifo in list(self._fifos.values()))
+
+    def __bool__(self) -> bool:
+        if self._aging:
+            return bool(self._heap)
+        if self._plain:
+            return True
+        return len(self._order) > 1 and len(self) > 0
+
+    def items(self) -> list[Task | MapRun]:
+        """Return what waits, in no particular order, without taking it."""
+        if self._aging:
+            return [entry[2] for entry in list(self._heap)]
+        return [item for fifo in list(self._fifos.values()) for item in list(fifo)]

@@ -1,0 +1,138 @@
+"""What a pool has done, as one frozen picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from mpsched._shm import layout as lay
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """One worker's counters; they go on in the process that replaces it.
+
+    Attributes:
+        pid: process id; 0 while there is no process.
+        index: 0 to n-1.
+        incarnation: how many processes had this index before.
+        executed: roots finished (a piece of a map is one root).
+        items: map items finished.
+        busy_seconds: seconds in user code.
+        steals, steal_attempts: successful visits to other inboxes, and all; stolen: roots so taken.
+        returned: roots given back from behind a long one; splits: pieces of maps split for others.
+        parks: times it went to sleep; rescues: of these, woken by the safety timeout with work there.
+        locks, contended: ring locks taken; of these, not free at once.
+        spawned, published, pinned: children; 0 for a pool without fork-join work.
+    """
+
+    pid: int
+    index: int
+    incarnation: int
+    executed: int
+    items: int
+    busy_seconds: float
+    steals: int
+    steal_attempts: int
+    stolen: int
+    returned: int
+    splits: int
+    parks: int
+    rescues: int
+    locks: int
+    contended: int
+    spawned: int = 0
+    published: int = 0
+    pinned: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PoolStats:
+    """A pool's counters: the workers' and their totals by the same names.
+
+    Attributes:
+        workers: one entry per worker.
+        ready: tasks and maps that wait in the parent.
+        inflight: roots that are dispatched and not final.
+        deaths: worker processes that died (not those that were replaced on purpose).
+        refill_delay_seconds: how long results have lately waited for the parent (a high percentile).
+        window: roots that each worker is given ahead at present.
+    """
+
+    workers: tuple[WorkerStats, ...]
+    ready: int
+    inflight: int
+    deaths: int
+    refill_delay_seconds: float
+    window: int
+    executed: int
+    items: int
+    busy_seconds: float
+    steals: int
+    steal_attempts: int
+    stolen: int
+    returned: int
+    splits: int
+    parks: int
+    rescues: int
+    locks: int
+    contended: int
+    spawned: int = 0
+    published: int = 0
+    pinned: int = 0
+
+
+_COUNTERS: Final = {
+    "executed": lay.B_EXECUTED,
+    "items": lay.B_ITEMS,
+    "steals": lay.B_STEALS,
+    "steal_attempts": lay.B_STEAL_ATTEMPTS,
+    "stolen": lay.B_STOLEN,
+    "returned": lay.B_RETURNED,
+    "splits": lay.B_SPLITS,
+    "parks": lay.B_PARKS,
+    "rescues": lay.B_RESCUES,
+    "locks": lay.B_LOCKS,
+    "contended": lay.B_CONTENDED,
+}
+
+
+def take(
+    words: memoryview,
+    layout: lay.Layout,
+    pids: Sequence[int],
+    *,
+    ready: int,
+    inflight: int,
+    deaths: int,
+    refill_delay_s: float,
+    window: int,
+) -> PoolStats:
+    """Read the counters; each is right by itself, together they are of about the same moment."""
+    workers = []
+    for index in range(layout.workers):
+        block = layout.block(index)
+        counts = {name: int(words[block + at]) for name, at in _COUNTERS.items()}
+        workers.append(
+            WorkerStats(
+                pid=pids[index],
+                index=index,
+                incarnation=int(words[block + lay.B_INCARNATION]),
+                busy_seconds=words[block + lay.B_BUSY_NS] / 1e9,
+                **counts,
+            )
+        )
+    totals = {name: sum(getattr(worker, name) for worker in workers) for name in _COUNTERS}
+    return PoolStats(
+        workers=tuple(workers),
+        ready=ready,
+        inflight=inflight,
+        deaths=deaths,
+        refill_delay_seconds=refill_delay_s,
+        window=window,
+        busy_seconds=sum(worker.busy_seconds for worker in workers),
+        **totals,
+    )

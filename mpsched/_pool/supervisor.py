@@ -1,0 +1,490 @@
+"""The supervisor: the pool's own thread. It starts workers, buries them, and collects.
+
+See README.md, "Supervisor". Everything that must not be interrupted by KeyboardInterrupt is here:
+deaths, time limits, callbacks, the end of the pool. It keeps the pool alive until it is terminated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mpsched._pool import launch
+from mpsched._pool.limits import Limits
+from mpsched._pool.oom import OomWatch
+from mpsched._shm import layout as lay
+from mpsched._tasks import failure
+from mpsched._tasks import records as rec
+from mpsched._tasks import state as st
+from mpsched._worker.main import RETIRED
+from mpsched.errors import PoolFailed, TaskTimeout, WorkerDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._pool.core import Pool
+    from mpsched._pool.section import Section
+    from mpsched._pool.task import Task
+
+_LOG = logging.getLogger("mpsched")
+
+_SAFETY_S: Final = (0.1, 5.0)
+"""Seconds after which the supervisor looks by itself while work is open: first, most."""
+_LINGER_S: Final = 0.005
+"""Seconds between looks while a caller's thread reads the results."""
+_TRIES: Final = 4
+"""Starts in a row that may fail before the pool does."""
+_BACKOFF_S: Final = 0.05
+_LEAVE_S: Final = 2.0
+"""Seconds that idle workers have to leave when the pool ends."""
+
+
+class _Slot:
+    """One worker index and the process that has it."""
+
+    __slots__ = ("failures", "incarnation", "pid", "ready", "reason", "start_at")
+
+    def __init__(self) -> None:
+        self.incarnation = 0
+        self.pid = 0
+        self.ready = False
+        self.failures = 0
+        self.reason: str | None = None
+        self.start_at: float | None = 0.0
+
+
+@final
+class Supervisor:
+    """The thread `mpsched-supervisor` of one pool.
+
+    Attributes:
+        draining: no new roots; the pool ends when nothing is open.
+        kill: end the workers now, whatever they run.
+        failed: why the pool failed, or None.
+        done: set when nothing of the pool is left.
+        deaths: worker processes that died.
+    """
+
+    def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
+        self._pool = pool
+        self._slots = [_Slot() for _ in range(pool.width)]
+        self.limits = Limits(pool)
+        self.draining = False
+        self.kill_now = False
+        self.failed: BaseException | None = None
+        self.done = threading.Event()
+        self.deaths = 0
+        self._ever_ready = False
+        self._stopping = False
+        self._oom = OomWatch()
+        # In the caller's thread: what is wrong with the start method is the caller's to see, and
+        # `fork` copies a process whose only other threads are the user's.
+        self._launcher = make()
+        self.thread = threading.Thread(target=self._run, name="mpsched-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def pids(self) -> list[int]:
+        """Return the process of each worker; 0 where there is none at present."""
+        return [slot.pid for slot in self._slots]
+
+    def kill(self, worker: int, number: int) -> bool:
+        """Send a signal to the process of a worker. Supervisor only."""
+        pid = self._slots[worker].pid
+        return bool(pid) and self._launcher.kill(pid, number)
+
+    # --- the loop -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as problem:  # the pool's own fault: nothing may hang because of it
+            _LOG.exception("the pool's supervisor failed; the pool is closed")
+            self._fail(problem)
+            self._settle_finished()
+        finally:
+            self._end()
+
+    def _loop(self) -> None:
+        pool = self._pool
+        safety = _SAFETY_S[0]
+        while True:
+            self._start_due()
+            woken = self._wait(self._timeout(safety))
+            safety = _SAFETY_S[0] if woken else min(safety * 2, _SAFETY_S[1])
+            for event in self._launcher.events():
+                self._handle(event)
+            self.limits.check()
+            if not woken:
+                for section in (pool.leader.section, pool.dispatcher.section):
+                    if section.recover():
+                        _LOG.debug("a section was left by an exception and is open again")
+            pool.leader.collect()
+            self._take_notices()
+            self._settle_finished()
+            pool.dispatcher.pump()
+            self._report_runs()
+            if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
+                return
+
+    def _timeout(self, safety: float) -> float | None:
+        """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
+        now = time.monotonic()
+        times = [slot.start_at for slot in self._slots if slot.start_at is not None]
+        following = self.limits.next()
+        if following is not None:
+            times.append(following)
+        left = max(0.0, min(times) - now) if times else None
+        if self._pool.leader.lingering:
+            return _LINGER_S
+        if self._pool.idle():
+            return left
+        return safety if left is None else min(safety, left)
+
+    def _wait(self, timeout: float | None) -> bool:
+        poller = select.poll()
+        poller.register(self._pool.collector_bell.read_fd, select.POLLIN)
+        fd = self._launcher.fileno()
+        if fd >= 0:
+            poller.register(fd, select.POLLIN)
+        ready = poller.poll(None if timeout is None else int(timeout * 1000) + (timeout > 0))
+        self._pool.collector_bell.drain()
+        return bool(ready)
+
+    def _settle_finished(self) -> None:
+        finished = self._pool.leader.finished
+        while finished:
+            future, value, raw, failed = finished[0]
+            # Callbacks run here. First settled, then forgotten: `idle` must not be true in between.
+            future._settle(value, raw, failed=failed)
+            finished.popleft()
+
+    def _report_runs(self) -> None:
+        pool = self._pool
+        if self.draining and pool.idle():
+            while pool.unseen:
+                pool.unseen.pop().report()
+
+    # --- workers ----------------------------------------------------------------------------------------
+
+    def _start_due(self) -> None:
+        if self._stopping or self.failed is not None:
+            return
+        now = time.monotonic()
+        for index, slot in enumerate(self._slots):
+            if slot.start_at is not None and slot.start_at <= now:
+                slot.start_at = None
+                slot.incarnation += 1
+                slot.ready = False
+                self._launcher.start(index, slot.incarnation)
+
+    def _handle(self, event: launch.Event) -> None:
+        if isinstance(event, launch.Started):
+            slot = self._slots[event.index]
+            slot.pid = event.pid
+            if event.pidfd >= 0:
+                with contextlib.suppress(OSError):
+                    os.set_inheritable(event.pidfd, False)
+        elif isinstance(event, launch.Exited):
+            self._exited(event.index, event.pid, event.status, event.reason)
+        elif isinstance(event, launch.NotStarted):
+            slot = self._slots[event.index]
+            slot.reason = str(event.error)
+            self._start_again(slot, failed=True)
+        else:
+            self._template_died(event)
+
+    def _template_died(self, event: launch.TemplateDied) -> None:
+        _LOG.warning("the pool's template process ended (%s); a new one starts", event.status)
+        for index, slot in enumerate(self._slots):
+            if slot.start_at is None:
+                slot.reason = event.reason
+                self._exited(index, slot.pid, None, event.reason)
+        if self.failed is None:
+            self._launcher.restart()
+
+    def _exited(self, index: int, pid: int, status: int | None, reason: str | None) -> None:
+        """Bury worker `index`: what it ran fails or runs again, what it held goes to others."""
+        slot = self._slots[index]
+        words, block = self._pool.segment.words, self._pool.layout.block(index)
+        planned = words[block + lay.B_STATE] == RETIRED
+        self._bury(index, pid, status)
+        words[block + lay.B_STATE] = lay.STARTING
+        slot.pid = 0
+        self._take_notices()
+        if not planned:
+            self.deaths += 1
+            if slot.ready:
+                _LOG.info("worker %s (pid %s) died: %s", index, pid, _how(status))
+        if reason:
+            slot.reason = reason
+        self._start_again(slot, failed=not slot.ready)
+
+    def _start_again(self, slot: _Slot, *, failed: bool) -> None:
+        if self._stopping:
+            return
+        if not failed:
+            slot.failures = 0
+            slot.start_at = 0.0
+            return
+        slot.failures += 1
+        if slot.failures >= _TRIES and self.failed is None:
+            self._fail(
+                PoolFailed(
+                    f"a worker could not be started {slot.failures} times in a row"
+                    + (f": {slot.reason}" if slot.reason else "")
+                )
+            )
+            return
+        slot.start_at = time.monotonic() + _BACKOFF_S * 2**slot.failures
+
+    def _take_notices(self) -> None:
+        notices = self._pool.leader.notices
+        while notices:
+            worker, kind, _pid, payload = notices.popleft()
+            slot = self._slots[worker]
+            if kind == rec.R_READY:
+                slot.ready = True
+                slot.failures = 0
+                slot.reason = None
+                self._ever_ready = True
+            elif not self._ever_ready and self.failed is None:
+                error = failure.decode_exception(payload)
+                problem = PoolFailed(
+                    "the initializer failed: " + f"{type(error).__name__}: {error}"
+                )
+                problem.__cause__ = error
+                self._fail(problem)
+            else:
+                error = failure.decode_exception(payload)
+                slot.reason = f"the initializer failed: {type(error).__name__}: {error}"
+                _LOG.warning("the initializer failed in a replacement of worker %s", worker)
+
+    # --- deaths -------------------------------------------------------------------------------------------
+
+    def _bury(self, index: int, pid: int, status: int | None) -> None:
+        """Account for everything that worker `index` had. Idempotent."""
+        pool = self._pool
+        leader, dispatcher = pool.leader, pool.dispatcher
+        leader.wanted = True
+        pool.leader_bell.wake()
+        try:
+            self._enter(leader.section)
+            try:
+                # 1. What it has published counts, up to its last complete record.
+                while leader.drain():
+                    pass
+                self._enter(dispatcher.section)
+                try:
+                    # 2. Every ring once: the next holder's repair must not come after the look.
+                    self._repair_inboxes()
+                    # 3. What it had taken.
+                    self._reassign(index, pid, status)
+                    pool.arrivals[index].close_all()
+                finally:
+                    dispatcher.section.leave()
+            finally:
+                pool.segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
+                leader.section.leave()
+        finally:
+            leader.wanted = False
+        dispatcher.pump()
+        # 4. Whoever may take over should look: a bell may have died with its receiver.
+        for bell in pool.bells:
+            bell.wake()
+
+    def _reassign(self, index: int, pid: int, status: int | None) -> None:
+        pool = self._pool
+        table, words = pool.table, pool.segment.words
+        block = pool.layout.block(index)
+        started = int(words[block + lay.B_PROGRESS])
+        claimed: list[Task] = []
+        for task in list(pool.dispatcher.inflight.values()):
+            handle = task.handle
+            if handle < 0:
+                continue
+            state, worker = st.parts(table.state[handle])
+            if worker != index:
+                continue
+            if state == st.CLAIMED:
+                claimed.append(task)
+            elif state == st.RUNNING:
+                self._lost(task, index, pid, status, started)
+        for task in sorted(claimed, key=lambda task: task.id, reverse=True):
+            pool.dispatcher.inflight.pop(task.id, None)
+            pool.entries.free(task.handle)
+            pool.ready.append_left(task, task.options.priority)
+        for stale in (lay.B_CLAIMED, lay.B_LEFT, lay.B_PROGRESS, lay.B_UNSENT):
+            words[block + stale] = 0
+        words[block + lay.B_REVOKE] = 0
+
+    def _lost(
+        self, task: Task, index: int, pid: int, status: int | None, started: int
+    ) -> None:
+        """The worker died while it ran `task`."""
+        pool = self._pool
+        if task.run is not None:
+
+            def death(item: int) -> WorkerDied:
+                return self._death(task, index, pid, status, f", item {item} of a map,")
+
+            pool.dispatcher.inflight.pop(task.id, None)
+            pool.entries.free(task.handle)
+            task.run.died(task, started, death)
+            return
+        future = task.future
+        if future is None or future.done():
+            return
+        error: BaseException
+        if task.killed == "timeout":
+            seconds = task.options.timeout
+            error = TaskTimeout(
+                f"{task.describe()} ran longer than its limit of {seconds} s and was ended "
+                f"(attempt {task.attempt})",
+                seconds=seconds,
+                task_id=task.id,
+                attempt=task.attempt,
+            )
+        elif task.killed == "cancel":
+            error = CancelledError(f"{task.describe()} was cancelled and its worker ended")
+        else:
+            error = self._death(task, index, pid, status, "")
+        if task.killed != "cancel" and pool.retry(task, error):
+            if task.options.timeout is not None:
+                self.limits.watch(task, task.options.timeout)
+            return
+        future.worker = index
+        pool.leader.finished.append((future, None, lambda: (None, error), True))
+        pool.dispatcher.inflight.pop(task.id, None)
+        pool.entries.free(task.handle)
+        task.holds = None
+        if pool.limited:
+            pool.made_room()
+
+    def _death(
+        self, task: Task, index: int, pid: int, status: int | None, where: str
+    ) -> WorkerDied:
+        cause = self._oom.suspect(status)
+        text = f"the worker that ran {task.describe()}{where} (pid {pid}) died: {_how(status)}"
+        if cause:
+            text += f"; suspected cause: {cause}"
+        return WorkerDied(
+            text,
+            exitcode=status,
+            signal=signal.Signals(-status).name if status is not None and status < 0 else None,
+            pid=pid,
+            task_id=task.id,
+            attempt=task.attempt,
+            worker=index,
+            started=True,
+            cause=cause,
+        )
+
+    def _repair_inboxes(self) -> None:
+        """Take every inbox's lock once. A holder that lives has repaired it, or does so first."""
+        pool = self._pool
+        for inbox in pool.dispatcher.inboxes:
+            deadline = time.monotonic() + 0.05
+            while True:
+                try:
+                    if pool.locks.try_acquire(inbox.worker):
+                        inbox.repair()
+                        break
+                finally:
+                    pool.locks.release(inbox.worker)
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.000_1)
+
+    def _enter(self, section: Section) -> None:
+        """Enter a section, waiting for whoever is inside; open it if nobody is any more."""
+        waited = 0
+        while not section.try_enter():
+            waited += 1
+            if waited % 100 == 0:
+                section.recover()
+            self._pool.leader_bell.wake()
+            time.sleep(0.000_2)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        """The pool cannot go on: every open task fails with `error`'s kind, an object of its own."""
+        self.failed = error
+        pool = self._pool
+
+        def own() -> PoolFailed:
+            copy = PoolFailed(str(error))
+            copy.__cause__ = error.__cause__ or error
+            return copy
+
+        pool.refuse(own)
+        self._fail_open(own)
+        self.draining = True
+
+    def _fail_open(self, make: Callable[[], BaseException]) -> None:
+        pool = self._pool
+        pool.dispatcher.held = True
+        waiting: list[Any] = pool.ready.items()
+        for item in [*waiting, *pool.dispatcher.inflight.values()]:
+            future = getattr(item, "future", None)
+            if future is not None and not future.done():
+                pool.leader.finished.append((future, None, _raises(make()), True))
+        for run in list(pool.runs):
+            run.abandon(make)
+        for item in waiting:
+            pool.ready.pop(item)
+        for task in list(pool.dispatcher.inflight.values()):
+            pool.dispatcher.inflight.pop(task.id, None)
+            if task.handle >= 0:
+                pool.entries.free(task.handle)
+        with pool.room:
+            pool.room.notify_all()
+
+    def _end(self) -> None:
+        """Let the workers leave, kill what stays, and give everything back."""
+        pool = self._pool
+        self._stopping = True
+        if not pool.idle():
+            self._fail_open(
+                lambda: CancelledError("the pool was closed before this task was finished")
+            )
+        self._settle_finished()
+        words = pool.segment.words
+        for worker in range(pool.width):
+            words[pool.layout.block(worker) + lay.B_STOP] = 1
+            pool.bells[worker].wake()
+        try:
+            self._launcher.stop(0.0 if self.kill_now or self.failed is not None else _LEAVE_S)
+        except OSError:
+            _LOG.exception("the pool's processes could not all be ended in time")
+        finally:
+            self._launcher.close()
+            self._settle_finished()
+            pool.close_files()
+            pool.gone()
+            self.done.set()
+
+
+def _raises(error: BaseException) -> Callable[[], tuple[None, BaseException]]:
+    return lambda: (None, error)
+
+
+def _how(status: int | None) -> str:
+    if status is None:
+        return "its exit status is not known"
+    if status < 0:
+        try:
+            return f"killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"killed by signal {-status}"
+    return f"exit code {status}"

@@ -1,0 +1,76 @@
+"""One accepted task, as the parent keeps it until its future is final."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from mpsched._pool.future import Future
+    from mpsched._pool.mapping import MapRun
+    from mpsched._pool.options import Options
+
+
+@final
+class Task:
+    """A root: a call, or a piece of a map.
+
+    Attributes:
+        id: unique for the life of the pool, never 0.
+        meta: META word without the attempt (table.py).
+        frame: the bytes that every attempt sees.
+        holds: what must live until the task is final (payload files, shared arrays, handles).
+        options: how to run it.
+        attempt: number of the run that is queued or running, from 1.
+        handle: entry in the task table while dispatched, else -1.
+        place: where its frame lies in the slab while dispatched, 0 = inline.
+        cancelled: nobody wants it; skipped where it is met in the ready queue.
+        future: its outcome; None for a piece of a map.
+        run, start, end, items: the map that a piece belongs to, its items and their indices.
+        parts: first indices of the blocks of its results that came.
+        killed: why its worker is being ended ("timeout", "cancel"), or None.
+    """
+
+    __slots__ = (
+        "attempt",
+        "cancelled",
+        "end",
+        "frame",
+        "future",
+        "handle",
+        "holds",
+        "id",
+        "items",
+        "killed",
+        "meta",
+        "options",
+        "parts",
+        "place",
+        "run",
+        "start",
+    )
+
+    future: Future[Any] | None
+    run: MapRun | None
+    start: int
+    end: int
+    items: Any
+    parts: list[int]
+
+    def __init__(self, ident: int, meta: int, frame: bytes, options: Options) -> None:
+        self.id = ident
+        self.meta = meta
+        self.frame = frame
+        self.options = options
+        self.attempt = 1
+        self.handle = -1
+        self.place = 0
+        self.cancelled = False
+        self.future = None
+        self.run = None
+        self.holds: Any = None
+        self.killed: str | None = None
+
+    def describe(self) -> str:
+        """Return "task 17 'name'" for messages."""
+        name = self.options.name
+        return f"task {self.id} {name!r}" if name else f"task {self.id}"

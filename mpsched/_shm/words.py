@@ -1,0 +1,40 @@
+"""Aligned 8-byte words in shared memory, and the fence between a store and a load.
+
+See README.md, "Words". A store to or a load from a `memoryview` cast to `Q` is one aligned 8-byte
+machine access on every platform that CPython supports here; nothing wider is ever torn-safe.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import Final
+
+MASK: Final = (1 << 64) - 1
+
+_RMW = threading.Lock()
+# x86 orders everything but a store followed by a load of another address; one interlocked
+# instruction orders that too, and an uncontended lock is one. Other processors (ARM) may also move a
+# later load above a lock's release, so there a trip into the kernel is made instead.
+_X86: Final = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
+
+
+def _fence_x86() -> None:
+    # `blocking=False`: a second thread inside this line has executed the instruction as well.
+    if _RMW.acquire(blocking=False):
+        _RMW.release()
+
+
+def _fence_kernel() -> None:
+    import os  # noqa: PLC0415 - only where the cheap form is not enough
+
+    os.sched_yield() if hasattr(os, "sched_yield") else os.getppid()
+
+
+fence = _fence_x86 if _X86 else _fence_kernel
+"""Order this process's earlier stores before its later loads (a Dekker pair needs one each side)."""
+
+
+def signed(word: int) -> int:
+    """Return the two's complement value of an unsigned 64-bit word."""
+    return word - (1 << 64) if word >> 63 else word

@@ -1,0 +1,72 @@
+"""The function table: functions that are importable by name travel as a number.
+
+See README.md, "Function table". Append-only, in the segment, written by the parent: a record of
+(offset, bytes) and the text "module NUL qualname" in the function area. A number is valid in every
+worker, thief or replacement, as soon as a frame carries it, because the record is stored before the
+frame.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._shm.layout import H_FUNCTION_BYTES, H_FUNCTIONS, Layout
+from mpsched._tasks import functions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@final
+class FunctionWriter:
+    """The parent's end. One thread at a time."""
+
+    __slots__ = ("_area", "_bytes", "_layout", "_numbers", "_table", "_words")
+
+    def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
+        self._bytes = data
+        self._words = words
+        self._layout = layout
+        self._table = layout.function_table
+        self._area = layout.function_area * 8
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def number(self, fn: Callable[..., Any]) -> int:
+        """Return the number of `fn`, publishing it if needed; 0 if it must travel by value."""
+        name = functions.importable_name(fn)
+        if name is None:
+            return 0
+        known = self._numbers.get(name)
+        if known is not None:
+            return known
+        text = "\0".join(name).encode()
+        words, layout = self._words, self._layout
+        count, used = words[H_FUNCTIONS], words[H_FUNCTION_BYTES]
+        if count + 1 >= layout.function_slots or used + len(text) > layout.function_bytes:
+            return 0  # full: by value is slower and as right
+        self._bytes[self._area + used : self._area + used + len(text)] = text
+        words[self._table + 2 * count] = used
+        words[self._table + 2 * count + 1] = len(text)
+        words[H_FUNCTION_BYTES] = used + len(text)
+        words[H_FUNCTIONS] = count + 1
+        self._numbers[name] = count + 1
+        return int(count + 1)
+
+
+@final
+class FunctionReader(dict[int, "Callable[..., Any]"]):
+    """A worker's end: number -> function, imported when first asked for."""
+
+    def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
+        super().__init__()
+        self._bytes = data
+        self._words = words
+        self._table = layout.function_table
+        self._area = layout.function_area * 8
+
+    def __missing__(self, number: int) -> Callable[..., Any]:
+        at = self._area + self._words[self._table + 2 * (number - 1)]
+        size = self._words[self._table + 2 * (number - 1) + 1]
+        module, qualname = bytes(self._bytes[at : at + size]).decode().split("\0")
+        self[number] = fn = functions.resolve(module, qualname)
+        return fn

@@ -1,0 +1,184 @@
+"""Result records: what a worker tells the parent, in its own ring, in order.
+
+See README.md, "Result ring". One writer (the worker), one reader (whoever leads in the parent). A
+record is four words and a payload padded to words: task id, `handle | kind << 24 | bytes << 32`,
+nanoseconds in user code, value. It becomes visible by the store of TAIL, so a worker killed while
+it writes leaves nothing, and one killed afterwards loses nothing. Records do not wrap: a zero word
+where a task id would be sends the reader to the start of the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
+
+HEAD_WORDS: Final = 4
+
+# Kinds of a record that ends its task.
+R_NONE: Final = 0
+R_TRUE: Final = 1
+R_FALSE: Final = 2
+R_INT: Final = 3  #     value word, two's complement
+R_FLOAT: Final = 4  #   value word, IEEE double
+R_BYTES: Final = 5  #   payload
+R_STR: Final = 6  #     payload, UTF-8
+R_PICKLE: Final = 7  #  payload, a pickle without buffers
+R_LARGE: Final = 8  #   payload, a pickle of (in band or None, spans); value word = tag of the sent descriptor
+R_ERROR: Final = 9  #   payload, see failure.py
+R_END: Final = 10  #    a chunk is over
+LAST_FINAL: Final = 10
+# Kinds of a record after which its task goes on: pieces of a map; value word = start | count << 32.
+R_PART: Final = 11  #       payload, a pickle of the list of values
+R_PART_LARGE: Final = 12  # payload, a pickle of (tag, in band or None, spans)
+R_PART_ERROR: Final = 13  # payload, see failure.py; one item
+R_SPLIT: Final = 14  #      the chunk ends at `start` now; the rest goes back to the parent
+R_READY: Final = 15  #      no task: the worker has run its initializer
+R_INIT_ERROR: Final = 16  # no task: it failed; payload, see failure.py
+
+MASK64: Final = (1 << 64) - 1
+
+
+@final
+class ResultWriter:
+    """The worker's end of its result ring. One thread at a time (the worker's write lock).
+
+    Args:
+        wait: called with nothing while the ring is full; returns to try again.
+    """
+
+    __slots__ = ("_bytes", "_capacity", "_data", "_doubles", "_first_byte", "_head", "_ring", "_tail", "_wait", "_words")
+
+    def __init__(
+        self, data: memoryview, words: memoryview, layout: Layout, worker: int, wait: Callable[[], None]
+    ) -> None:
+        base = layout.result(worker)
+        self._words = words
+        self._head = base + R_HEAD
+        self._tail = base + R_TAIL
+        self._capacity = layout.result_words
+        first = base + RESULT_HEADER
+        self._ring = words[first : first + layout.result_words]
+        self._first_byte = first * 8
+        self._data = data
+        self._bytes = data[first * 8 : (first + layout.result_words) * 8]
+        self._doubles = self._bytes.cast("d")
+        self._wait = wait
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest payload that the ring takes; a larger one goes by a payload file."""
+        return self._capacity * 8 // 4
+
+    def write(self, ident: int, handle: int, kind: int, ns: int, value: int | float = 0) -> None:
+        """Append a record without a payload."""
+        position = self._reserve(HEAD_WORDS)
+        ring = self._ring
+        ring[position] = ident
+        ring[position + 1] = handle | kind << 24
+        ring[position + 2] = ns
+        if kind == R_FLOAT:
+            self._doubles[position + 3] = value
+        else:
+            ring[position + 3] = int(value) & MASK64
+        # Pairs with the reader's load of TAIL in ResultReader.read.
+        self._words[self._tail] += HEAD_WORDS
+
+    def write_payload(
+        self, ident: int, handle: int, kind: int, ns: int, payload: bytes, value: int = 0
+    ) -> None:
+        """Append a record with a payload of at most `largest` bytes."""
+        size = len(payload)
+        need = HEAD_WORDS + (size + 7) // 8
+        position = self._reserve(need)
+        ring = self._ring
+        ring[position] = ident
+        ring[position + 1] = handle | kind << 24 | size << 32
+        ring[position + 2] = ns
+        ring[position + 3] = value
+        at = (position + HEAD_WORDS) * 8
+        self._bytes[at : at + size] = payload
+        self._words[self._tail] += need
+
+    def _reserve(self, need: int) -> int:
+        """Wait for `need` neighbouring words; return where they start."""
+        words, capacity = self._words, self._capacity
+        while True:
+            tail = words[self._tail]
+            position: int = tail & (capacity - 1)
+            free = capacity - (tail - words[self._head])
+            room = capacity - position
+            if need <= room:
+                if need <= free:
+                    return position
+            elif room + need <= free:
+                self._ring[position] = 0
+                words[self._tail] = tail + room
+                continue
+            self._wait()
+
+
+@final
+class ResultReader:
+    """The parent's end of one worker's result ring. Used under the leader's lock."""
+
+    __slots__ = ("_bytes", "_capacity", "_doubles", "_head", "_ring", "_tail", "_words", "worker")
+
+    def __init__(self, data: memoryview, words: memoryview, layout: Layout, worker: int) -> None:
+        base = layout.result(worker)
+        self.worker = worker
+        self._words = words
+        self._head = base + R_HEAD
+        self._tail = base + R_TAIL
+        self._capacity = layout.result_words
+        first = base + RESULT_HEADER
+        self._ring = words[first : first + layout.result_words]
+        self._bytes = data[first * 8 : (first + layout.result_words) * 8]
+        self._doubles = self._bytes.cast("d")
+
+    def empty(self) -> bool:
+        """Whether there is nothing to read; a hint unless a fence came before."""
+        return bool(self._words[self._head] == self._words[self._tail])
+
+    def read(
+        self, limit: int, accept: Callable[[int, int, int, int, int | float | bytes, int], None]
+    ) -> int:
+        """Hand up to `limit` records to `accept(ident, handle, kind, ns, payload, value)`, in order.
+
+        `payload` is the decoded value of R_INT and R_FLOAT, the payload bytes of the others. HEAD is
+        advanced after a record was accepted, so one that was interrupted is seen again: `accept`
+        must take the same record twice.
+        """
+        words, ring, mask = self._words, self._ring, self._capacity - 1
+        head, tail = words[self._head], words[self._tail]
+        count = 0
+        payload: int | float | bytes
+        try:
+            while head != tail and count < limit:
+                position = head & mask
+                ident = ring[position]
+                if not ident:
+                    head += self._capacity - position
+                    continue
+                about = ring[position + 1]
+                size = about >> 32
+                kind = (about >> 24) & 255
+                value = ring[position + 3]
+                need = HEAD_WORDS
+                if size:
+                    at = (position + HEAD_WORDS) * 8
+                    payload = bytes(self._bytes[at : at + size])
+                    need += (size + 7) >> 3
+                elif kind == R_INT:
+                    payload = value - (1 << 64) if value >> 63 else value
+                elif kind == R_FLOAT:
+                    payload = self._doubles[position + 3]
+                else:
+                    payload = b""
+                accept(ident, about & 0xFFFFFF, kind, ring[position + 2], payload, value)
+                head += need
+                count += 1
+        finally:
+            words[self._head] = head
+        return count

@@ -1,0 +1,99 @@
+"""The task table: one entry per dispatched root, its words side by side per field.
+
+See README.md, "Table". The parent's partition; the partitions of the workers' published children
+join it here when fork-join comes. A burst of roots gets neighbouring entries, so that each field of
+the whole burst is one slice.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mpsched._shm.layout import Layout
+
+# --- META word: kind | flags << 4 | attempt << 8 | function number << 24 ---------------------------
+KIND_ARGS: Final = 1  #   frame = pickle of args
+KIND_CALL: Final = 2  #   frame = pickle of (args, kwargs)
+KIND_VALUE: Final = 3  #  frame = pickle of (function bytes or None, False, encoded (args, kwargs))
+KIND_CHUNK: Final = 4  #  frame = pickle of (function bytes or None, star, encoded items): a piece of a map
+KIND_MASK: Final = 15
+FLAG_EXTERNAL: Final = 16  # the frame is a pickle of (in-band bytes or None, ((fd, spans), ...)) of the
+#                            parent's payload files; None: the first span is the in-band bytes
+FLAG_TIMED: Final = 32  #    the worker writes STARTED, so that the parent can watch a time limit
+FLAG_CONTEXT: Final = 64  #  the frame is a pickle of (seed or None, time limit ns or 0, real frame)
+ATTEMPT_SHIFT: Final = 8
+FUNCTION_SHIFT: Final = 24
+
+INLINE: Final = 0
+"""PLACE word of a frame that lies in the entry's own inline area; else its byte offset in the slab."""
+
+
+@final
+class TaskTable:
+    """Views of the fields, as any process of the pool sees them; index = handle.
+
+    Attributes:
+        state: state words (see state.py).
+        cancel: 1 = cancellation was requested. Writer: parent.
+        ident: task id, unique for the life of the pool, never 0. Writer: parent.
+        meta: kind, flags, attempt, function number. Writer: parent.
+        length: bytes of the frame. Writer: parent.
+        place: INLINE or offset of the frame in the slab. Writer: parent.
+        started: monotonic ns at which a FLAG_TIMED root started, 0 before. Writer: the worker.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_inline",
+        "_slab",
+        "cancel",
+        "entries",
+        "ident",
+        "inline_bytes",
+        "length",
+        "meta",
+        "place",
+        "started",
+        "state",
+    )
+
+    def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
+        def field(start: int) -> memoryview:
+            return words[start : start + layout.entries]
+
+        self.entries = layout.entries
+        self.inline_bytes = layout.inline_bytes
+        self.state = field(layout.state)
+        self.cancel = field(layout.cancel)
+        self.ident = field(layout.ident)
+        self.meta = field(layout.meta)
+        self.length = field(layout.length)
+        self.place = field(layout.place)
+        self.started = field(layout.started)
+        self._bytes = data
+        self._inline = layout.inline * 8
+        self._slab = layout.slab * 8
+
+    def write_frame(self, handle: int, frame: bytes, place: int) -> None:
+        """Store a frame at `place`; the parent does, before the state word becomes QUEUED."""
+        size = len(frame)
+        if place == INLINE:
+            at = self._inline + handle * self.inline_bytes
+        else:
+            at = self._slab + place
+        self._bytes[at : at + size] = frame
+        self.length[handle] = size
+        self.place[handle] = place
+
+    def read_frame(self, handle: int) -> bytes | memoryview:
+        """Return the frame; a copy where it is small, a view into the slab where it is not.
+
+        Valid until the entry is DONE. Called by the worker that runs it.
+        """
+        size = self.length[handle]
+        place = self.place[handle]
+        if place == INLINE:
+            at = self._inline + handle * self.inline_bytes
+            return bytes(self._bytes[at : at + size])
+        at = self._slab + place
+        return self._bytes[at : at + size]

@@ -1,0 +1,206 @@
+"""One piece of a map: a run of items that a worker takes in order, and may have to share.
+
+See README.md, "Pieces of a map". The main thread runs items; the helper thread may send finished
+results (`flush`) and give away the far half of what has not started (`split`). Both sides agree
+through three fields under the GIL: `next` (first item not started; written by the main thread
+*before* it reads `end`), `end` (written by the helper, never below `next` as it reads it), and the
+worker's write lock around everything that reaches the result ring.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._shm import layout as lay
+from mpsched._tasks import failure
+from mpsched._tasks import records as rec
+from mpsched._worker import deliver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mpsched._worker.worker import Worker
+
+
+@final
+class Chunk:
+    """The state of the piece that runs.
+
+    Attributes:
+        items: all items of the piece; indices below are positions in it.
+        next: first item that has not started.
+        end: first item that is not ours (any more).
+        base: index of the first item in `values`; `sent`: how many of `values` left already.
+    """
+
+    __slots__ = (
+        "_first_ns",
+        "_fn",
+        "_star",
+        "_worker",
+        "base",
+        "closed",
+        "end",
+        "handle",
+        "ident",
+        "items",
+        "next",
+        "sent",
+        "values",
+    )
+
+    def __init__(
+        self,
+        worker: Worker,
+        ident: int,
+        handle: int,
+        fn: Callable[..., Any],
+        star: bool,
+        items: Sequence[Any],
+    ) -> None:
+        self._worker = worker
+        self._fn = fn
+        self._star = star
+        self._first_ns = 0
+        self.ident = ident
+        self.handle = handle
+        self.items = items
+        self.next = 0
+        self.end = len(items)
+        self.base = 0
+        self.values: list[Any] = []
+        self.sent = 0
+        self.closed = False
+
+    def run(self) -> int:
+        """Run the items; returns nanoseconds spent. Main thread."""
+        worker = self._worker
+        settings = worker.settings
+        words, block = worker.words, worker.block
+        tiny_ns, block_ns = settings.tiny_s * 1e9, settings.block_s * 1e9
+        flush_ns = int(settings.flush_s * 1e9)
+        clock = time.monotonic_ns
+        words[block + lay.B_LEFT] = max(0, self.end - 1)
+        begun = last = now = clock()
+        size = 1
+        fresh = 0  # items since `last`
+        while True:
+            start = self.next
+            stop = min(start + size, self.end)
+            if start >= stop:
+                break
+            self.next = stop  # before the look at `end`: see split
+            if self.end < stop:
+                self.next = stop = max(start, self.end)
+                if start >= stop:
+                    break
+            words[block + lay.B_PROGRESS] = stop
+            if size == 1:
+                self._one(start)
+            else:
+                self._block(start, stop)
+            now = clock()
+            fresh += stop - start
+            if now - last >= flush_ns:
+                self.flush()
+                worker.ring_the_parent()
+                words[block + lay.B_LEFT] = max(0, self.end - self.next)
+                last, fresh = now, 0
+            elif size == 1:
+                words[block + lay.B_UNSENT] = 1
+            # Items so small that a word for each start would cost as much are started in blocks.
+            average = (now - begun) / max(1, self.next)
+            size = 1 if average >= tiny_ns else max(1, min(size * 2, int(block_ns / (average + 1))))
+        spent = now - begun
+        with worker.write_lock:
+            self._flush_locked()
+            self.closed = True
+            worker.results.write(self.ident, self.handle, rec.R_END, spent, self.next)
+        words[block + lay.B_LEFT] = 0
+        words[block + lay.B_PROGRESS] = 0
+        worker.items += self.next
+        return spent
+
+    def _one(self, index: int) -> None:
+        item = self.items[index]
+        try:
+            value = self._fn(*item) if self._star else self._fn(item)
+        except BaseException as problem:  # noqa: BLE001 - whatever a task raises is its result
+            self._failed(index, problem)
+        else:
+            self.values.append(value)
+
+    def _block(self, start: int, stop: int) -> None:
+        items, fn = self.items[start:stop], self._fn
+        before = len(self.values)
+        try:
+            # `extend` keeps what it has appended when the iterator raises: that tells which item.
+            self.values.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
+        except BaseException as problem:  # noqa: BLE001 - whatever a task raises is its result
+            bad = start + len(self.values) - before
+            self._failed(bad, problem)
+            self.next = bad + 1
+
+    def _failed(self, index: int, problem: BaseException) -> None:
+        item = self.items[index]
+        call = failure.short_call(
+            getattr(self._fn, "__qualname__", repr(self._fn)), item if self._star else (item,), {}
+        )
+        worker = self._worker
+        with worker.write_lock:
+            self._flush_locked()
+            self.values = []
+            self.base = index + 1
+            self.sent = 0
+            deliver.item_error(
+                worker, self.ident, self.handle, index, problem, f"task {self.ident}: {call}"
+            )
+
+    def flush(self) -> None:
+        """Publish finished results that are not in the ring yet. Main or helper thread."""
+        with self._worker.write_lock:
+            if not self.closed:
+                self._flush_locked()
+
+    def _flush_locked(self) -> None:
+        count = len(self.values)
+        if count > self.sent:
+            batch = self.values[self.sent : count]
+            ns, self._first_ns = self._since()
+            deliver.part(
+                self._worker, self.ident, self.handle, ns, self.base + self.sent, batch
+            )
+            self.sent = count
+            if count >= 4096:
+                # Keep the list short; nothing of it is needed any more.
+                del self.values[:count]
+                self.base += count
+                self.sent = 0
+        self._worker.words[self._worker.block + lay.B_UNSENT] = 0
+
+    def _since(self) -> tuple[int, int]:
+        now = time.monotonic_ns()
+        return (now - self._first_ns if self._first_ns else 0), now
+
+    def split(self) -> bool:
+        """Give the far half of the items that have not started back to the parent. Helper thread.
+
+        Returns False if there is nothing to give.
+        """
+        worker = self._worker
+        with worker.write_lock:
+            if self.closed:
+                return False
+            # `run` stores `next` and then reads `end`; this reads `next` and then stores `end`. Both
+            # under the GIL: either this sees the new `next`, or `run` sees the new `end`.
+            first, end = self.next, self.end
+            left = end - first
+            if left <= 0:
+                return False
+            keep = first + left // 2
+            self.end = keep
+            worker.results.write(self.ident, self.handle, rec.R_SPLIT, 0, keep)
+            worker.words[worker.block + lay.B_LEFT] = keep - first
+            return True

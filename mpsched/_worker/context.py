@@ -1,0 +1,122 @@
+"""What a task can ask about itself: `current_task()` and `current_worker()`."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, final
+
+from mpsched.errors import TaskCancelled
+
+if TYPE_CHECKING:
+    from mpsched._worker.worker import Worker
+
+_worker: Worker | None = None
+
+
+def _enter(worker: Worker) -> None:
+    """Make `worker` the one of this process. Called once, by its main thread."""
+    global _worker  # noqa: PLW0603 - one worker is one process
+    _worker = worker
+
+
+@final
+class TaskContext:
+    """The running task, as itself sees it.
+
+    Attributes:
+        task_id: number of the task in its pool.
+        attempt: 1 for the first run, one more for each retry.
+        version: the schedule's version; 0 for a task that was submitted, not scheduled.
+    """
+
+    __slots__ = ("_handle", "_rng", "_seed", "_worker", "attempt", "task_id", "version")
+
+    def __init__(
+        self, worker: Worker, handle: int, task_id: int, attempt: int, seed: str | None
+    ) -> None:
+        self._worker = worker
+        self._handle = handle
+        self._seed = seed
+        self._rng: random.Random | None = None
+        self.task_id = task_id
+        self.attempt = attempt
+        self.version = 0
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this task was asked to stop (by `Future.cancel`, a limit or a shutdown)."""
+        table = self._worker.table
+        return bool(
+            table.ident[self._handle] == self.task_id and table.cancel[self._handle]
+        )
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `TaskCancelled` if this task was asked to stop."""
+        if self.cancelled:
+            raise TaskCancelled(f"task {self.task_id} was asked to stop")
+
+    @property
+    def deadline(self) -> float | None:
+        """`time.monotonic()` at which the task's time limit ends it; None without a limit."""
+        limit = self._worker.limit_ns
+        if not limit:
+            return None
+        return (self._worker.table.started[self._handle] + limit) / 1e9
+
+    @property
+    def rng(self) -> random.Random:
+        """A random generator of the task's own.
+
+        With `options(rng=seed)` it depends on the seed and on the task's place in the batch alone,
+        not on which worker runs it nor on what ran before.
+        """
+        if self._rng is None:
+            self._rng = random.Random(self._seed)  # noqa: S311 - for simulations, not for secrets
+        return self._rng
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError(
+            "the context of a task cannot leave its worker; return ctx.task_id or another value"
+        )
+
+    def __repr__(self) -> str:
+        return f"<TaskContext task_id={self.task_id} attempt={self.attempt}>"
+
+
+@final
+class WorkerContext:
+    """The worker process that a task runs in.
+
+    Attributes:
+        index: 0 to n-1; a replacement of a dead worker keeps it.
+        incarnation: how many processes had this index before.
+        pid: process id.
+    """
+
+    __slots__ = ("incarnation", "index", "pid")
+
+    def __init__(self, index: int, incarnation: int, pid: int) -> None:
+        self.index = index
+        self.incarnation = incarnation
+        self.pid = pid
+
+    def __repr__(self) -> str:
+        return f"<WorkerContext index={self.index} incarnation={self.incarnation} pid={self.pid}>"
+
+
+def current_task() -> TaskContext | None:
+    """Return the context of the task that runs in this process's main thread; None outside one."""
+    return None if _worker is None else _worker.context()
+
+
+def current_worker() -> WorkerContext | None:
+    """Return the worker that this process is; None in any other process."""
+    if _worker is None:
+        return None
+    return WorkerContext(_worker.index, _worker.incarnation, _worker.pid)
+
+
+def now_ns() -> int:
+    """Return the monotonic clock that STARTED words use, in nanoseconds; the same in all processes."""
+    return time.monotonic_ns()

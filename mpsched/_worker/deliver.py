@@ -1,0 +1,130 @@
+"""Getting values and errors out of a worker: which record, and by which way.
+
+See README.md, "Delivery". A value is in shared memory, or in a memory file that the parent's socket
+holds, before its record is published; so a worker that is killed afterwards takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from mpsched._shm import payloads, transfer
+from mpsched._tasks import codec, failure
+from mpsched._tasks import records as rec
+from mpsched.errors import ResultEncodeError
+
+if TYPE_CHECKING:
+    from mpsched._worker.worker import Worker
+
+_INT_MIN = -(1 << 63)
+_INT_MAX = (1 << 63) - 1
+_SHORT = 4096
+_sent = 0
+
+
+def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None:
+    """Publish the result of a root; a result that cannot be encoded becomes that root's error."""
+    kind = type(result)
+    results, lock = worker.results, worker.write_lock
+    if result is None:
+        lock.acquire()
+        results.write(ident, handle, rec.R_NONE, ns)
+        lock.release()
+    elif kind is int and _INT_MIN <= result <= _INT_MAX:
+        lock.acquire()
+        results.write(ident, handle, rec.R_INT, ns, result)
+        lock.release()
+    elif kind is bool:
+        with lock:
+            results.write(ident, handle, rec.R_TRUE if result else rec.R_FALSE, ns)
+    elif kind is float:
+        with lock:
+            results.write(ident, handle, rec.R_FLOAT, ns, result)
+    elif kind is bytes and len(result) <= _SHORT:
+        with lock:
+            results.write_payload(ident, handle, rec.R_BYTES, ns, result)
+    else:
+        try:
+            data, buffers = codec.encode_result(result, worker.settings.payload_bytes)
+            if not buffers and len(data) <= results.largest:
+                with lock:
+                    results.write_payload(ident, handle, rec.R_PICKLE, ns, data)
+            else:
+                payload, tag = _large(worker, data, buffers)
+                with lock:
+                    results.write_payload(ident, handle, rec.R_LARGE, ns, payload, tag)
+        except (ResultEncodeError, OSError) as problem:
+            error(worker, ident, handle, ns, problem, f"task {ident}: its result")
+
+
+def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: list[Any]) -> None:
+    """Publish results of neighbouring map items, the first at index `start`; write lock held."""
+    results = worker.results
+    try:
+        data, buffers = codec.encode_result(values, worker.settings.payload_bytes)
+        where = start | len(values) << 32
+        if not buffers and len(data) <= results.largest:
+            results.write_payload(ident, handle, rec.R_PART, ns, data, where)
+        else:
+            payload, tag = _large(worker, data, buffers)
+            body = pickle.dumps((tag, payload), 5)
+            results.write_payload(ident, handle, rec.R_PART_LARGE, ns, body, where)
+    except (ResultEncodeError, OSError) as problem:
+        if len(values) > 1:
+            # Find the one (or few) that cannot be sent; its neighbours are not its victims.
+            for offset, one in enumerate(values):
+                part(worker, ident, handle, ns // len(values), start + offset, [one])
+            return
+        note = f"task {ident}, item {start} of its piece: its result"
+        item_error(worker, ident, handle, start, problem, note)
+
+
+def error(
+    worker: Worker, ident: int, handle: int, ns: int, problem: BaseException, note: str
+) -> None:
+    """Publish the error of a root. Never raises."""
+    data = _fitting(worker, ident, problem, note)
+    with worker.write_lock:
+        worker.results.write_payload(ident, handle, rec.R_ERROR, ns, data)
+
+
+def item_error(
+    worker: Worker, ident: int, handle: int, index: int, problem: BaseException, note: str
+) -> None:
+    """Publish the error of one map item; write lock held. Never raises."""
+    data = _fitting(worker, ident, problem, note)
+    worker.results.write_payload(ident, handle, rec.R_PART_ERROR, 0, data, index | 1 << 32)
+
+
+def _fitting(worker: Worker, ident: int, problem: BaseException, note: str) -> bytes:
+    data = failure.encode_exception(problem, task_id=ident, note=note)
+    if len(data) > worker.results.largest:
+        kind = type(problem)
+        stand_in = ResultEncodeError(
+            f"{kind.__module__}.{kind.__qualname__} was raised, but it is {len(data):,} bytes "
+            f"when pickled and an error may have {worker.results.largest:,}"
+        )
+        data = failure.encode_exception(stand_in, task_id=ident, note=note)
+    return data
+
+
+def _large(worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer]) -> tuple[bytes, int]:
+    """Send a memory file to the parent; return (payload of the record, tag of the file)."""
+    global _sent  # noqa: PLW0603 - numbers the files of this process
+    inband = data if len(data) <= _SHORT else None
+    parts = [buffer.raw() for buffer in buffers]
+    if inband is None:
+        parts.insert(0, memoryview(data))
+    payload = payloads.create(parts)
+    try:
+        _sent += 1
+        # Tags grow from one process of this index to the next, as the parent's end expects.
+        tag = worker.incarnation << 32 | _sent
+        # The socket may be full of files that the parent has not fetched; it does when it reads the
+        # records before this one.
+        worker.ring_the_parent()
+        transfer.send(worker.payload_socket, payload, tag)
+        return pickle.dumps((inband, payload.spans), 5), tag
+    finally:
+        payload.close()

@@ -1,0 +1,73 @@
+"""The helper thread: answers for a worker whose main thread is in user code.
+
+See README.md, "Helper". It sleeps on its own bell; a thief that found nothing, or the parent, rings.
+It gives back what waits behind the running root, splits the running piece of a map, sends finished
+results that wait behind a long item, and takes out a root that the parent wants back. Only C code
+that holds the GIL delays it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from mpsched._shm import layout as lay
+from mpsched._tasks import state as st
+from mpsched._worker.chunk import Chunk
+
+if TYPE_CHECKING:
+    from mpsched._worker.worker import Worker
+
+
+def start(worker: Worker) -> threading.Thread:
+    """Start the helper of `worker`."""
+    thread = threading.Thread(target=_serve, args=(worker,), name="mpsched-helper", daemon=True)
+    thread.start()
+    return thread
+
+
+def _serve(worker: Worker) -> None:
+    bell = worker.helper_bells[worker.index]
+    while True:
+        bell.wait(None)
+        revoke(worker)
+        share(worker)
+
+
+def revoke(worker: Worker) -> None:
+    """Answer the parent's REVOKE word: CLAIMED -> REVOKED if the root has not started."""
+    wanted = worker.words[worker.block + lay.B_REVOKE]
+    if not wanted:
+        return
+    handle = wanted - 1
+    try:
+        # Atomic under the GIL; whoever removes it decides (the main thread by popleft).
+        worker.local.remove(handle)
+    except (ValueError, IndexError):
+        return  # started, or not here: its state word says so
+    worker.table.state[handle] = st.word(st.REVOKED, worker.index)
+
+
+def share(worker: Worker) -> None:
+    """Give others what waits behind the running root."""
+    chunk = worker.chunk
+    if isinstance(chunk, Chunk):
+        chunk.flush()
+        if chunk.split():
+            worker.words[worker.block + lay.B_SPLITS] += 1
+        worker.ring_the_parent()
+    returned: list[int] = []
+    local = worker.local
+    while local:
+        try:
+            returned.append(local.pop())
+        except IndexError:
+            break  # the main thread took the last one
+    if returned:
+        returned.reverse()
+        count = worker.give_back(returned)
+        # What the inbox has no room for stays ours, in its place before what came since.
+        local.extendleft(reversed(returned[: len(returned) - count]))
+    worker.words[worker.block + lay.B_CLAIMED] = 0
+    if worker.unflushed:
+        worker.ring_the_parent()

@@ -1,0 +1,127 @@
+"""A worker's life: set up, initialise, find work and run it, leave. See README.md, "Main loop"."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from typing import TYPE_CHECKING, Final
+
+from mpsched._shm import layout as lay
+from mpsched._tasks import codec, failure
+from mpsched._tasks import records as rec
+from mpsched._worker import context, helper, idle
+from mpsched._worker.run import Runner
+from mpsched._worker.worker import Worker
+
+if TYPE_CHECKING:
+    from mpsched._worker.boot import BootSpec
+    from mpsched._worker.config import WorkerConfig
+
+RETIRED: Final = 3
+"""STATE word of a worker that leaves by itself: its exit is no death."""
+
+_BATCH: Final = 128
+
+
+def main(spec: BootSpec, index: int, incarnation: int) -> None:
+    """Run worker `index` until the parent stops it; the process leaves afterwards."""
+    config: WorkerConfig = pickle.loads(spec.config)
+    worker = Worker(config, index, incarnation)
+    context._enter(worker)  # noqa: SLF001 - the one place that may
+    codec.enter_worker()
+    words, block = worker.words, worker.block
+    words[block + lay.B_INCARNATION] = incarnation
+    words[block + lay.B_STATE] = lay.AWAKE
+    _continue_counters(worker)
+    helper.start(worker)
+    if not _initialise(worker, config):
+        _leave(worker, 1)
+        return
+    with worker.write_lock:
+        worker.results.write(os.getpid(), 0, rec.R_READY, 0)
+    worker.ring_the_parent()
+    _loop(worker, Runner(worker, spec.parent_pid), config.max_tasks)
+    _leave(worker, 0)
+
+
+def _continue_counters(worker: Worker) -> None:
+    """Go on from what the dead one before counted, so that the pool's totals never go back."""
+    words, block = worker.words, worker.block
+    worker.executed = words[block + lay.B_EXECUTED]
+    worker.items = words[block + lay.B_ITEMS]
+    worker.busy_ns = words[block + lay.B_BUSY_NS]
+    for stale in (lay.B_CLAIMED, lay.B_LEFT, lay.B_PROGRESS, lay.B_UNSENT):
+        words[block + stale] = 0
+
+
+def _initialise(worker: Worker, config: WorkerConfig) -> bool:
+    if config.initializer is None:
+        return True
+    try:
+        initializer = codec.loads_callable(config.initializer)
+        initializer(*codec.decode(config.initargs))
+    except BaseException as problem:  # noqa: BLE001 - the parent decides what it means
+        data = failure.encode_exception(problem, task_id=0, note="the pool's initializer")
+        with worker.write_lock:
+            worker.results.write_payload(os.getpid(), 0, rec.R_INIT_ERROR, 0, data)
+        worker.ring_the_parent()
+        return False
+    return True
+
+
+def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
+    local, inbox, run = worker.local, worker.inbox, runner.run
+    words, block = worker.words, worker.block
+    flush_ns = int(worker.settings.flush_s * 1e9)
+    clock = time.monotonic_ns
+    budget = max_tasks or -1
+    fruitless = 0
+    while True:
+        try:
+            handle = local.popleft()  # the start of a root
+        except IndexError:
+            words[block + lay.B_CLAIMED] = 0
+            if worker.find_work():
+                fruitless = 0
+                continue
+            if worker.unflushed:
+                worker.ring_the_parent()
+            if worker.stopping():
+                return
+            fruitless += 1
+            if fruitless > 1:
+                idle.park(worker)
+            if fruitless > 4:
+                # Something is there that nobody gives us (a stopped process holds its lock).
+                time.sleep(min(0.001, 0.00001 * 2 ** min(fruitless, 10)))
+            continue
+        run(handle)
+        fruitless = 0
+        worker.unflushed += 1
+        if (
+            (not local and not len(inbox))
+            or worker.unflushed >= _BATCH
+            or clock() - worker.last_flush_ns >= flush_ns
+        ):
+            worker.ring_the_parent()
+        budget -= 1
+        if not budget:
+            _retire(worker)
+            return
+
+
+def _retire(worker: Worker) -> None:
+    """Make room for a new process: give back what was claimed, and say that this is no death."""
+    handles = list(worker.local)
+    worker.local.clear()
+    if handles:
+        worker.give_back(handles)
+    worker.ring_the_parent()
+    worker.words[worker.block + lay.B_STATE] = RETIRED
+
+
+def _leave(worker: Worker, status: int) -> None:
+    worker.flush_stdio()
+    worker.words[worker.block + lay.B_STATE] = RETIRED
+    os._exit(status)

@@ -1,0 +1,136 @@
+"""Running one root: decode, call, deliver. See README.md, "Run"."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import TYPE_CHECKING, Any
+
+from mpsched._shm import payloads
+from mpsched._tasks import codec, failure
+from mpsched._tasks import table as tab
+from mpsched._tasks.names import FunctionReader
+from mpsched._worker import deliver
+from mpsched._worker.chunk import Chunk
+from mpsched.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._worker.worker import Worker
+
+
+class Runner:
+    """Runs the roots of one worker, in its main thread."""
+
+    __slots__ = ("_functions", "_parent_pid", "_worker")
+
+    def __init__(self, worker: Worker, parent_pid: int) -> None:
+        self._worker = worker
+        self._parent_pid = parent_pid
+        self._functions = FunctionReader(
+            worker.segment.bytes, worker.words, worker.config.layout
+        )
+
+    def run(self, handle: int) -> None:
+        """Run the root `handle`, which `popleft` has just started."""
+        worker = self._worker
+        table = worker.table
+        # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
+        table.state[handle] = worker._running_word  # noqa: SLF001 - one noun, two files
+        ident = table.ident[handle]
+        meta = table.meta[handle]
+        if meta & tab.FLAG_TIMED:
+            # Read by the parent's limit watch (limits.py): the time limit counts from here.
+            table.started[handle] = time.monotonic_ns()
+        worker.current = handle
+        kind = meta & tab.KIND_MASK
+        ns = 0
+        try:
+            fn, args, kwargs = self._decode(handle, meta, kind)
+        except BaseException as problem:  # noqa: BLE001 - unpickling runs the user's code
+            self._undecodable(ident, handle, problem)
+        else:
+            if kind == tab.KIND_CHUNK:
+                chunk = Chunk(worker, ident, handle, fn, kwargs is not None, args)
+                worker.chunk = chunk
+                try:
+                    ns = chunk.run()
+                finally:
+                    worker.chunk = None
+            else:
+                begun = time.monotonic_ns()
+                try:
+                    result = fn(*args, **kwargs) if kwargs else fn(*args)
+                except BaseException as problem:  # noqa: BLE001 - whatever it raises is its result
+                    ns = time.monotonic_ns() - begun
+                    self._failed(ident, handle, ns, problem, fn, args, kwargs)
+                    del problem
+                else:
+                    ns = time.monotonic_ns() - begun
+                    deliver.value(worker, ident, handle, ns, result)
+                    # A large result must not live until the next task's is there.
+                    del result
+        worker.current = None
+        worker.note_time(ns)
+
+    def _decode(
+        self, handle: int, meta: int, kind: int
+    ) -> tuple[Callable[..., Any], Any, dict[str, Any] | None]:
+        """Return (function, args, kwargs); for a piece of a map (function, items, {} if star)."""
+        data: Any = self._worker.table.read_frame(handle)
+        buffers: list[memoryview] = []
+        if meta & tab.FLAG_CONTEXT:
+            seed, limit, data = pickle.loads(data)
+            self._worker.seed, self._worker.limit_ns = seed, limit
+        else:
+            self._worker.seed, self._worker.limit_ns = None, 0
+        if meta & tab.FLAG_EXTERNAL:
+            data, buffers = self._fetch(data)
+        number = meta >> tab.FUNCTION_SHIFT
+        if kind == tab.KIND_ARGS:
+            args = pickle.loads(data, buffers=buffers) if buffers else pickle.loads(data)
+            return self._functions[number], args, None
+        if kind == tab.KIND_CALL:
+            args, kwargs = pickle.loads(data, buffers=buffers)
+            return self._functions[number], args, kwargs
+        blob, star, encoded = pickle.loads(data)
+        # The function first: its module's namespace must be there before its arguments' classes.
+        fn = self._functions[number] if blob is None else codec.loads_callable(blob)
+        decoded = codec.decode(encoded, buffers)
+        if kind == tab.KIND_VALUE:
+            args, kwargs = decoded
+            return fn, args, kwargs
+        return fn, decoded, {} if star else None
+
+    def _fetch(self, frame: bytes | memoryview) -> tuple[Any, list[memoryview]]:
+        """Map the parent's payload files that a frame names; return (in-band bytes, buffers)."""
+        inband, files = pickle.loads(frame)
+        views = payloads.fetch(self._parent_pid, files)
+        if inband is None:
+            return views[0], views[1:]
+        return inband, views
+
+    def _undecodable(self, ident: int, handle: int, problem: BaseException) -> None:
+        if not isinstance(problem, DecodeError):
+            error = DecodeError(
+                "the function or the arguments could not be unpickled in the worker: "
+                f"{type(problem).__name__}"
+            )
+            error.__cause__ = problem
+            problem = error
+        deliver.error(self._worker, ident, handle, 0, problem, f"task {ident}: its arguments")
+
+    def _failed(
+        self,
+        ident: int,
+        handle: int,
+        ns: int,
+        problem: BaseException,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: dict[str, Any] | None,
+    ) -> None:
+        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+        note = f"task {ident}: {failure.short_call(name, args, kwargs or {})}"
+        deliver.error(self._worker, ident, handle, ns, problem, note)

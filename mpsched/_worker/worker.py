@@ -1,0 +1,237 @@
+"""One worker: its views of the segment, its sources of work, and the order in which it looks.
+
+See README.md, "Main loop". Everything here runs in the worker's main thread, except what helper.py
+calls (`give_back`, `revoke`), which says so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from typing import final
+
+from mpsched._deque.inbox import Inbox
+from mpsched._shm import layout as lay
+from mpsched._shm.locks import KernelLocks
+from mpsched._shm.parking import Parker
+from mpsched._shm.segment import Segment
+from mpsched._shm.words import fence
+from mpsched._tasks import state as st
+from mpsched._tasks.records import ResultWriter
+from mpsched._tasks.table import ATTEMPT_SHIFT, TaskTable
+from mpsched._worker.config import WorkerConfig
+from mpsched._worker.context import TaskContext
+
+
+@final
+class Worker:
+    """The worker's side of a pool. One per process; made by main.py.
+
+    Attributes:
+        local: handles that are CLAIMED by this worker, oldest first. `popleft` by the main thread is
+            the start of a root; the helper thread takes from the right or removes one (both atomic).
+        current: handle of the root that runs, or None.
+        chunk: the piece of a map that runs, or None (chunk.py).
+        write_lock: guards the result ring between the main and the helper thread.
+    """
+
+    def __init__(self, config: WorkerConfig, index: int, incarnation: int) -> None:
+        self.config = config
+        self.settings = config.settings
+        self.index = index
+        self.incarnation = incarnation
+        self.pid = os.getpid()
+        layout = config.layout
+        segment = Segment(config.segment_fd, layout.size_bytes)
+        self.segment = segment
+        self.words = segment.words
+        self.block = layout.block(index)
+        self.locks = KernelLocks(config.lock_fd)
+        self.ring_lock = threading.Lock()
+        self.write_lock = threading.Lock()
+        self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
+        self.inbox = self.inboxes[index]
+        self.table = TaskTable(segment.bytes, segment.words, layout)
+        self.bells = [Parker(*fds) for fds in config.bells]
+        self.helper_bells = [Parker(*fds) for fds in config.helper_bells]
+        self.bell = self.bells[index]
+        self.leader_bell = Parker(*config.leader_bell)
+        self.collector_bell = Parker(*config.collector_bell)
+        self.payload_socket = socket.socket(fileno=os.dup(config.payload_sockets[index]))
+        self.results = ResultWriter(
+            segment.bytes, segment.words, layout, index, self._wait_for_the_parent
+        )
+        self.local: deque[int] = deque()
+        self.current: int | None = None
+        self.seed: str | None = None
+        self.limit_ns = 0
+        self.chunk: object | None = None
+        self.executed = 0
+        self.items = 0
+        self.busy_ns = 0
+        self.last_flush_ns = 0
+        self.unflushed = 0
+        self._recent_ns = 0.0
+        self._context: tuple[int, TaskContext] | None = None
+        # Which victim comes first must differ between workers and between tries (stealing.md 2.8).
+        self._random = random.Random(os.urandom(8))  # noqa: S311 - only spreads the thieves
+        self._running_word = st.word(st.RUNNING, index)
+
+    # --- what the task asks ---------------------------------------------------------------------
+
+    def context(self) -> TaskContext | None:
+        """Return the running task's context, made when first asked for; None between tasks."""
+        handle = self.current
+        if handle is None:
+            return None
+        ident = self.table.ident[handle]
+        if self._context is None or self._context[0] != ident:
+            attempt = (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
+            self._context = (ident, TaskContext(self, handle, ident, attempt, self.seed))
+        return self._context[1]
+
+    # --- finding work -----------------------------------------------------------------------------
+
+    def find_work(self) -> bool:
+        """Fill `local`: from the own inbox, else by stealing. The order is README.md, "find_work"."""
+        return self._claim() or self._steal()
+
+    def _claim(self) -> bool:
+        inbox = self.inbox
+        if not len(inbox):
+            return False
+        handles = self._take(inbox, self._claim_limit(), wait=True)
+        return self._accept(handles)
+
+    def _steal(self) -> bool:
+        """Look at every other inbox once, from a random one on; take at most half of what is there."""
+        count = len(self.inboxes)
+        if count == 1:
+            return False
+        words, block = self.words, self.block
+        first = self._random.randrange(count)
+        limit = self._claim_limit()
+        for offset in range(count):
+            victim = self.inboxes[(first + offset) % count]
+            if victim is self.inbox or not (waiting := len(victim)):
+                continue
+            words[block + lay.B_STEAL_ATTEMPTS] += 1
+            handles = self._take(victim, min(-(-waiting // 2), limit), wait=False)
+            if handles:
+                words[block + lay.B_STEALS] += 1
+                words[block + lay.B_STOLEN] += len(handles)
+                return self._accept(handles)
+        return False
+
+    def _accept(self, handles: list[int]) -> bool:
+        if not handles:
+            return False
+        self.local.extend(handles)
+        # Read by thieves before they park (idle.others_have_more): there is more than runs here.
+        self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
+        return True
+
+    def _claim_limit(self) -> int:
+        """Roots to take at once: `claim_s` of work by the recent average, 1 to 128."""
+        recent = self._recent_ns
+        if recent <= 0:
+            return 1
+        return max(1, min(128, int(self.settings.claim_s * 1e9 / recent)))
+
+    def _take(self, inbox: Inbox, limit: int, *, wait: bool) -> list[int]:
+        locks, which = self.locks, inbox.worker
+        words, block = self.words, self.block
+        with self.ring_lock:
+            try:
+                if not locks.try_acquire(which):
+                    words[block + lay.B_CONTENDED] += 1
+                    if not wait:
+                        return []
+                    locks.acquire(which)
+                words[block + lay.B_LOCKS] += 1
+                inbox.repair()
+                return inbox.take(limit, self.index)
+            finally:
+                locks.release(which)
+
+    def give_back(self, handles: list[int]) -> int:
+        """Return claimed roots, oldest first, to the own inbox. Main or helper thread.
+
+        Returns how many of the last ones went in.
+        """
+        with self.ring_lock:
+            try:
+                self.locks.acquire(self.index)
+                self.inbox.repair()
+                count = self.inbox.give_back(handles)
+            finally:
+                self.locks.release(self.index)
+        if count:
+            self.words[self.block + lay.B_RETURNED] += count
+            self.wake_parked(count)
+        return count
+
+    def wake_parked(self, limit: int) -> None:
+        """Wake up to `limit` workers that sleep, because there is something to take."""
+        fence()  # pairs with the fence in idle.park: the inbox before the sleeper's state
+        words, layout = self.words, self.config.layout
+        for worker in range(layout.workers):
+            if limit <= 0:
+                return
+            if worker != self.index and words[layout.block(worker) + lay.B_STATE] == lay.PARKED:
+                self.bells[worker].wake()
+                limit -= 1
+
+    # --- telling the parent -------------------------------------------------------------------------
+
+    def ring_the_parent(self) -> None:
+        """Wake whoever is to read the results that were published so far."""
+        self.unflushed = 0
+        now = time.monotonic_ns()
+        self.last_flush_ns = now
+        words, block = self.words, self.block
+        words[block + lay.B_EXECUTED] = self.executed
+        words[block + lay.B_ITEMS] = self.items
+        words[block + lay.B_BUSY_NS] = self.busy_ns
+        words[block + lay.B_FLUSH_NS] = now
+        # Pairs with the leader's "announce, fence, look at every ring" in leader.py: one of the two
+        # sees the other's store.
+        fence()
+        waiting = words[lay.H_WAIT]
+        if waiting == lay.WAIT_LEADER:
+            self.leader_bell.wake()
+        elif waiting == lay.WAIT_COLLECTOR:
+            self.collector_bell.wake()
+
+    def _wait_for_the_parent(self) -> None:
+        """The result ring is full: make sure that somebody drains it, and look again soon."""
+        self.ring_the_parent()
+        # The parent does not ring back for room; half a millisecond is what it needs to drain a ring.
+        time.sleep(0.0005)
+
+    def note_time(self, ns: int) -> None:
+        """Count a finished root that took `ns` in user code."""
+        self.executed += 1
+        self.busy_ns += ns
+        recent = self._recent_ns
+        self._recent_ns = ns + 1.0 if not recent else recent + (ns - recent) * 0.125
+
+    def stopping(self) -> bool:
+        """Whether the parent asked this worker to leave."""
+        return bool(self.words[self.block + lay.B_STOP])
+
+    def flush_stdio(self) -> None:
+        """Write out what tasks have printed; called before every sleep."""
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                if stream is not None:
+                    stream.flush()
+            except (OSError, ValueError):
+                # The task closed it, or nobody reads it any more: its own doing, and not an error
+                # of the next task.
+                continue

@@ -1,0 +1,496 @@
+"""`WorkStealingExecutor`: the pool as a `concurrent.futures.Executor`."""
+
+from __future__ import annotations
+
+import concurrent.futures as cf
+import contextvars
+import itertools
+import math
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mpsched._base import cpus
+from mpsched._base.settings import Settings
+from mpsched._pool import lifecycle, stats
+from mpsched._pool import options as opt
+from mpsched._pool.core import Pool, PoolOptions
+from mpsched._pool.future import Future
+from mpsched._pool.launch import METHODS
+from mpsched._pool.maps import start_map
+from mpsched._pool.report import CloseReport
+from mpsched._pool.serial import SerialPool
+from mpsched._pool.stats import PoolStats, WorkerStats
+from mpsched.errors import NestedSubmit, PoolInWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from mpsched.arrays import Shared
+
+__all__ = [
+    "CloseReport",
+    "Future",
+    "PoolStats",
+    "WorkStealingExecutor",
+    "WorkerStats",
+    "map",
+    "run",
+]
+
+T = TypeVar("T")
+
+_REPLACED: Final = {
+    "imap": "map(fn, items)",
+    "imap_unordered": "map(fn, items, ordered=False)",
+    "map_async": "map(fn, items), which starts at once and is read later",
+    "starmap_async": "starmap(fn, items), which starts at once and is read later",
+    "apply": "run(fn, *args)",
+    "apply_async": "submit(fn, *args), and add_done_callback on its future",
+    "schedule": "mpsched.Scheduler",
+    "terminate": "close(timeout=0, kill_after=0)",
+    "join": "await_termination()",
+    "close_and_join": "shutdown()",
+}
+
+_open_pool: contextvars.ContextVar[WorkStealingExecutor | None] = contextvars.ContextVar(
+    "mpsched_open_pool", default=None
+)
+
+
+class _Submitting:
+    """What an executor and its `options(...)` views share: the ways to hand work over."""
+
+    _pool: Pool | SerialPool
+    _options: opt.Options
+    _index: itertools.count[int]
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Hand `fn(*args, **kwargs)` to a worker; any thread.
+
+        Arguments are pickled now, so every attempt sees what they are now.
+
+        Returns:
+            Its future; whatever is wrong with the function or the arguments is raised by it.
+
+        Raises:
+            TypeError: `fn` cannot be called.
+            SchedulerClosed: the pool was shut down.
+            PendingLimitReached: see `max_pending`.
+        """
+        if not callable(fn):
+            raise TypeError(_not_callable(fn))
+        return self._pool.submit(fn, args, kwargs, self._options, next(self._index))
+
+    def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return `submit(fn, *args, **kwargs).result()`."""
+        return self.submit(fn, *args, **kwargs).result()
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = False,
+    ) -> Iterator[T]:
+        """Call `fn` with the items of the iterables, on all workers; like the built-in `map`.
+
+        Inputs that have a length are taken whole at the call and run whether the result is iterated
+        or not. Inputs without one are pulled by the calling thread, at most `buffersize` ahead of
+        what was read.
+
+        Args:
+            timeout: seconds from the call after which iterating raises TimeoutError.
+            chunksize: items per piece; None sizes the pieces by measured time and splits them when
+                a worker runs dry.
+            buffersize: items ahead for inputs without a length; None: as the speed asks for.
+            ordered: results in the order of the items, else as they come.
+            return_exceptions: give an item's exception in its place and go on; else the first one
+                is raised in its place and what has not started is cancelled.
+            progress: show a bar (extra `progress`).
+        """
+        items = iterables[0] if len(iterables) == 1 else zip(*iterables, strict=False)
+        if len(iterables) > 1 and all(hasattr(one, "__len__") for one in iterables):
+            items = list(items)
+        return start_map(
+            self._pool,
+            fn,
+            items,
+            star=len(iterables) != 1,
+            options=self._options,
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+        )
+
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = False,
+    ) -> Iterator[T]:
+        """Like `map`, with each item unpacked as the arguments: `fn(*item)`."""
+        return start_map(
+            self._pool,
+            fn,
+            iterable,
+            star=True,
+            options=self._options,
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+        )
+
+
+class OptionsView(_Submitting, cf.Executor):
+    """An executor with other options for what is handed over through it; the pool is the same."""
+
+    def __init__(self, executor: WorkStealingExecutor, options: opt.Options) -> None:
+        self._executor = executor
+        self._pool = executor._pool
+        self._options = options
+        self._index = itertools.count()
+
+    def options(self, **changes: Any) -> OptionsView:
+        """Return a view with further changes."""
+        return OptionsView(self._executor, opt.changed(self._options, changes))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Shut the executor down."""
+        self._executor.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class WorkStealingExecutor(_Submitting, cf.Executor):
+    """A pool of worker processes that share their work by stealing.
+
+    Drop-in for `concurrent.futures.ProcessPoolExecutor`, without a main guard.
+
+    Args:
+        max_workers: processes; None: one per CPU that this process may use (affinity and control
+            group quota); 0: no processes, everything runs in the calling thread (for a debugger).
+        mp_context: "forkserver" (the default on Linux: a clean template process that forks the
+            workers), "spawn" or "fork" (one copy of this process as the template), or a context of
+            `multiprocessing` with that method.
+        initializer: called once in each worker before its first task, with `initargs`. If it fails
+            at the first start, the pool fails with its error.
+        preload: modules that the template imports once, so that workers have them at once.
+        max_tasks_per_child: tasks after which a worker is replaced by a new process.
+        max_pending: tasks that may be accepted and not final.
+        on_full: "wait" or "raise" PendingLimitReached. It never waits in a done-callback or in a
+            running event loop: there it raises.
+        aging: points of priority that a waiting task gains per second.
+        settings: constants of the pool, for tests and tuning.
+
+    Raises:
+        ValueError, TypeError: an argument is out of range; the message says which and why.
+        OSError: no descriptor, memory or process is left.
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        mp_context: Any = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        preload: tuple[str, ...] | list[str] = (),
+        max_tasks_per_child: int | None = None,
+        max_pending: int | None = None,
+        on_full: str = "wait",
+        aging: float = 0.0,
+        settings: Settings | None = None,
+    ) -> None:
+        _refuse_while_a_worker_starts()
+        workers = _workers(max_workers)
+        method = _method(mp_context)
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer must be callable, not {initializer!r}")
+        for name, value in (
+            ("max_tasks_per_child", max_tasks_per_child),
+            ("max_pending", max_pending),
+        ):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or value < 1
+            ):
+                raise ValueError(f"{name} must be None or an int of at least 1, not {value!r}")
+        if on_full not in {"wait", "raise"}:
+            raise ValueError(f'on_full must be "wait" or "raise", not {on_full!r}')
+        if isinstance(preload, str):
+            raise TypeError(f"preload must be a sequence of module names, not {preload!r}")
+        if not (isinstance(aging, int | float) and 0 <= aging < math.inf):
+            raise ValueError(f"aging must be a finite number of at least 0, not {aging!r}")
+        self._options = opt.DEFAULT
+        self._index = itertools.count()
+        self._tokens: list[contextvars.Token[WorkStealingExecutor | None]] = []
+        if not workers:
+            self._pool = SerialPool(initializer, tuple(initargs))
+            return
+        self._pool = Pool(
+            PoolOptions(
+                workers=workers,
+                method=method,
+                initializer=initializer,
+                initargs=tuple(initargs),
+                preload=tuple(preload),
+                max_tasks=max_tasks_per_child or 0,
+                max_pending=max_pending,
+                raise_when_full=on_full == "raise",
+                aging=aging,
+                settings=settings or Settings(),
+            )
+        )
+        # A pool that is dropped finishes what it was given and ends its workers.
+        self._finalizer = weakref.finalize(self, lifecycle.begin, self._pool)
+        self._finalizer.atexit = False
+
+    @property
+    def state(self) -> str:
+        """One of "accepting", "draining", "terminated" and "failed"."""
+        if isinstance(self._pool, SerialPool):
+            return self._pool.state
+        return lifecycle.state(self._pool)
+
+    def options(self, **changes: Any) -> OptionsView:
+        """Return an executor whose tasks run with other options.
+
+        Keys and defaults: priority=0, timeout=None, grace=0.0, retries=0,
+        retry_on=(WorkerDied, TaskTimeout), name=None, on_cancel="signal", rng=None. They apply to
+        `submit` and `run`, and to each item of `map` and `starmap`.
+
+        Raises:
+            TypeError: an unknown key; the message names the nearest one.
+        """
+        return OptionsView(self, opt.changed(self._options, changes))
+
+    def share(self, obj: T) -> Shared[T]:
+        """Send a large object once; the handle, used as an argument, arrives as the object."""
+        from mpsched.arrays import Shared
+
+        return Shared(obj)
+
+    def stats(self) -> PoolStats:
+        """Return the counters of the pool and of each worker."""
+        pool = self._pool
+        if isinstance(pool, SerialPool):
+            return pool.stats()
+        return stats.take(
+            pool.segment.words,
+            pool.layout,
+            pool.supervisor.pids(),
+            ready=len(pool.ready),
+            inflight=len(pool.dispatcher.inflight),
+            deaths=pool.supervisor.deaths,
+            refill_delay_s=pool.dispatcher.refill_delay_ns / 1e9,
+            window=pool.dispatcher.window(),
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no new work, do what was accepted, end the workers. May be called again.
+
+        Args:
+            wait: return when nothing of the pool is left; else it ends by itself.
+            cancel_futures: cancel what has not started.
+        """
+        if isinstance(self._pool, SerialPool):
+            self._pool.shutdown()
+            return
+        lifecycle.shutdown(self._pool, wait_for=wait, cancel_futures=cancel_futures)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait up to `timeout` seconds until nothing of the pool is left; True if so."""
+        if isinstance(self._pool, SerialPool):
+            return self._pool.state == "terminated"
+        return lifecycle.wait(self._pool, timeout)
+
+    def close(
+        self,
+        timeout: float | None = None,
+        *,
+        cancel_pending: bool = False,
+        kill_after: float | None = None,
+    ) -> CloseReport:
+        """End the pool within a bound, whatever the tasks do.
+
+        Args:
+            timeout: seconds to drain; then what waits is cancelled and what runs is asked to stop.
+            cancel_pending: cancel what waits at once.
+            kill_after: seconds after that until workers are killed; None: return and report what
+                still runs.
+        """
+        if isinstance(self._pool, SerialPool):
+            self._pool.shutdown()
+            return CloseReport(0, 0, (), (), 0.0)
+        return lifecycle.close(
+            self._pool, timeout, cancel_pending=cancel_pending, kill_after=kill_after
+        )
+
+    def __enter__(self) -> WorkStealingExecutor:
+        self._tokens.append(_open_pool.set(self))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._tokens:
+            token = self._tokens.pop()
+            try:
+                _open_pool.reset(token)
+            except ValueError:  # left in another context (a callback, another task)
+                _open_pool.set(None)
+        if exc_type is not None and issubclass(exc_type, KeyboardInterrupt):
+            # Ctrl-C: nothing new starts, what runs is asked to stop and then ended.
+            self.close(timeout=0, cancel_pending=True, kill_after=0.5)
+            return
+        self.shutdown()
+
+    async def __aenter__(self) -> WorkStealingExecutor:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        import asyncio
+
+        # The loop goes on while the pool drains.
+        self.shutdown(wait=False)
+        await asyncio.to_thread(self.shutdown)
+        if self._tokens:
+            self._tokens.pop()
+            _open_pool.set(None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _REPLACED:
+            raise AttributeError(
+                f"WorkStealingExecutor has no {name}(): it is a concurrent.futures.Executor; "
+                f"use {_REPLACED[name]}"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> Any:
+        return _ExecutorInTask, ()
+
+    def __repr__(self) -> str:
+        return f"<mpsched.WorkStealingExecutor workers={self._pool.width} state={self.state}>"
+
+
+class _ExecutorInTask:
+    """What an executor is inside one of its own tasks."""
+
+    def submit(self, fn: Callable[..., Any], /, *_args: Any, **_kwargs: Any) -> Any:
+        """Refuse: waiting for it in a task could wait for ever."""
+        raise NestedSubmit(
+            f"a task cannot submit {getattr(fn, '__qualname__', fn)!r} to the pool that it runs in: "
+            "return what is to be done next and submit it in the parent, or make a pool of its own"
+        )
+
+    run = map = starmap = options = submit
+
+
+def run(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Return `fn(*args, **kwargs)`, run by a worker of the open pool, else of a default one.
+
+    The default pool is made when first needed and closed at exit.
+    """
+    return _current().run(fn, *args, **kwargs)
+
+
+def map(  # noqa: A001 - the public name, like the built-in that it resembles
+    fn: Callable[..., T], /, *iterables: Iterable[Any], **options: Any
+) -> list[T]:
+    """Return `[fn(item) for item in ...]`, computed by the open pool, else by a default one.
+
+    Takes the keywords of `WorkStealingExecutor.map`.
+    """
+    return list(_current().map(fn, *iterables, **options))
+
+
+_default: WorkStealingExecutor | None = None
+_default_lock = threading.Lock()
+
+
+def _current() -> WorkStealingExecutor:
+    global _default  # noqa: PLW0603 - one default pool per process
+    opened = _open_pool.get()
+    if opened is not None and opened.state == "accepting":
+        return opened
+    with _default_lock:
+        usable = (
+            _default is not None
+            and _default.state == "accepting"
+            and not getattr(_default._pool, "forked", False)
+        )
+        if not usable:
+            _default = WorkStealingExecutor()
+        assert _default is not None
+        return _default
+
+
+def _workers(max_workers: int | None) -> int:
+    if max_workers is None:
+        return cpus.default_workers()
+    if isinstance(max_workers, bool) or not isinstance(max_workers, int):
+        raise TypeError(f"max_workers must be an int or None, not {max_workers!r}")
+    if not 0 <= max_workers <= 1024:
+        raise ValueError(f"max_workers must be from 0 to 1024, not {max_workers}")
+    return max_workers
+
+
+def _method(mp_context: Any) -> str:
+    if mp_context is None:
+        return "forkserver" if sys.platform == "linux" else "spawn"
+    method = mp_context
+    if not isinstance(mp_context, str):
+        get = getattr(mp_context, "get_start_method", None)
+        method = get() if callable(get) else mp_context
+    if method not in METHODS:
+        raise ValueError(f"mp_context must be one of {', '.join(METHODS)}, not {mp_context!r}")
+    return str(method)
+
+
+def _not_callable(fn: object) -> str:
+    hint = "it was called already? write submit(fn, x), not submit(fn(x))"
+    return f"the first argument must be a function, not {type(fn).__name__} ({fn!r:.100}); {hint}"
+
+
+def _refuse_while_a_worker_starts() -> None:
+    """A pool made by the import of a module in a worker would start workers that import it again."""
+    worker = sys.modules.get("mpsched._worker.boot")
+    if worker is None or worker.role() == "parent":
+        return
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            raise PoolInWorker(
+                "a pool is made while a worker imports a module: put it under "
+                "`if __name__ == '__main__':` or into a function of that module"
+            )
+        following = frame.f_back
+        if following is None:
+            return
+        frame = following
