@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from mpsched._pool import forkguard
 from mpsched._pool.interpreter import execute, spec_file
 from mpsched._pool.launch import Event, Exited, NotStarted, Started, TemplateDied
-from mpsched._worker import children, control
+from mpsched._worker import children, control, lifeline
 from mpsched._worker.control import Kind, Record
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class TemplateLauncher:
         self._spec = spec
         self._pass_fds = tuple(pass_fds)
         self._owner = os.getpid()
-        self._workers: dict[
-            int, int
-        ] = {}  # pid -> pidfd; -1: no descriptor was left when it started
+        # pid -> pidfd, or -1 where no descriptor was left when it started
+        self._workers: dict[int, int] = {}
         self._ended: list[int] = []  # pidfds of workers whose end has been returned
         self._reason: str | None = None
         self._socket: socket.socket | None = None
-        self._pid = 0
+        self.template_pid = 0
         self._pidfd = -1
+        self._held = -1
         self._begin(fork=fork)
         forkguard.watch(self)
 
@@ -148,37 +148,43 @@ class TemplateLauncher:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        for fd in (self._pidfd, self._held):
+            if fd >= 0:
+                os.close(fd)
+        self._pidfd = self._held = -1
 
     def _begin(self, *, fork: bool) -> None:
-        ours, theirs = control.pair()
-        try:
+        run = self._fork if fork else self._execute
+        with contextlib.ExitStack() as undo:
+            ours, theirs = control.pair()
+            undo.callback(ours.close)
             with theirs:
-                self._pid = self._fork(ours, theirs) if fork else self._execute(theirs)
-            self._pidfd = os.pidfd_open(self._pid)
-        except BaseException:
-            ours.close()  # the template, if it is there, sees that and ends
-            raise
-        self._socket = ours
-        self._reason = None
+                line, held = lifeline.create()
+                undo.callback(os.close, held)
+                try:
+                    pid = run(theirs, line, (ours.fileno(), held))
+                finally:
+                    os.close(line)
+            undo.callback(_discard, pid)
+            self._pidfd = os.pidfd_open(pid)
+            undo.pop_all()
+        self._socket, self._held, self.template_pid, self._reason = ours, held, pid, None
 
-    def _execute(self, theirs: socket.socket) -> int:
-        fd = spec_file(self._spec)
+    def _execute(self, theirs: socket.socket, line: int, _ours: tuple[int, int]) -> int:
+        spec_fd = spec_file(self._spec)
         try:
-            control_fd = theirs.fileno()
+            numbers = (theirs.fileno(), line, spec_fd)
             keep = ",".join(map(str, self._pass_fds))
             return execute(
                 "mpsched._worker.template:main",
-                (str(control_fd), str(fd), keep),
+                [*map(str, numbers), keep],
                 self._spec,
-                (control_fd, fd, *self._pass_fds),
+                (*numbers, *self._pass_fds),
             )
         finally:
-            os.close(fd)
+            os.close(spec_fd)
 
-    def _fork(self, ours: socket.socket, theirs: socket.socket) -> int:
+    def _fork(self, theirs: socket.socket, line: int, ours: tuple[int, int]) -> int:
         # Imported here, where other threads can still finish an import that they are in the midst of.
         from mpsched._worker import template
 
@@ -193,7 +199,7 @@ class TemplateLauncher:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if pid == 0:
-                template.forked(ours, theirs, self._spec)
+                template.forked(theirs, line, ours, self._spec)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return pid
@@ -221,6 +227,11 @@ class TemplateLauncher:
         while self._ended:
             if (pidfd := self._ended.pop()) >= 0:
                 os.close(pidfd)
+
+
+def _discard(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)  # our child and not reaped: nobody else has its number
+    os.waitpid(pid, 0)
 
 
 def _readable(sock: socket.socket, timeout: float = 0.0) -> bool:

@@ -6,7 +6,6 @@ See README.md, "Launch". A launcher is used by one thread at a time.
 from __future__ import annotations
 
 import errno
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -128,28 +127,3 @@ def make(method: str, spec: BootSpec, pass_fds: Sequence[int]) -> Launcher:
     from mpsched._pool.forkserver import TemplateLauncher
 
     return TemplateLauncher(spec, pass_fds, fork=method == "fork")
-
-
-def require_descriptors(count: int) -> None:
-    """Make sure that `count` descriptors can be opened now.
-
-    Raises:
-        OSError: EMFILE (or ENFILE); the message has the limit and how to raise it.
-    """
-    import resource
-
-    taken: list[int] = []
-    try:
-        for _ in range(count):
-            taken.append(os.dup(0 if not taken else taken[0]))
-    except OSError as error:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        raise OSError(
-            error.errno,
-            f"a pool of this width needs {count} more descriptors and got {len(taken)}: this "
-            f"process may have {soft} open (hard limit {hard}); raise it with `ulimit -n`, "
-            "or use fewer workers",
-        ) from error
-    finally:
-        for fd in taken:
-            os.close(fd)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 
 
 def available() -> bool:
-    """Tell whether this platform has pidfds (Linux 5.3 and later)."""
+    """Tell whether this platform has pidfds (Linux 5.3 and later).
+
+    Raises:
+        OSError: No descriptor is left to find out.
+    """
     if not hasattr(os, "pidfd_open"):
         return False
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno in {errno.ENOSYS, errno.EPERM}:  # an old kernel, or a filter in a container
+            return False
+        raise
     return True
 
 

@@ -22,11 +22,12 @@ def create() -> tuple[int, int]:
     return os.pipe2(os.O_CLOEXEC)
 
 
-def tie(end: int) -> None:
+def tie(end: int) -> int:
     """Die by SIGKILL as soon as the process that holds the other end has ended.
 
     Works while this process computes in C code, sleeps or is stopped: no line of it has to run.
-    Call it once the holding end is closed here; this function takes `end` over.
+    Call it once the holding end is closed here; this function takes `end` over, and returns the
+    descriptor that has to stay open.
 
     Raises:
         OSError: `end` is not a lifeline, or /proc is not mounted.
@@ -43,3 +44,4 @@ def tie(end: int) -> None:
     ended.register(own, 0)  # 0: a hang-up is always reported
     if ended.poll(0):
         os.kill(os.getpid(), signal.SIGKILL)
+    return own

@@ -25,28 +25,38 @@ if TYPE_CHECKING:
 
 
 def main() -> NoReturn:
-    """Be a template that the parent exec'd: `python -c ... CONTROL SPEC KEEP PATH...`."""
+    """Be a template that the parent exec'd: `python -c ... CONTROL LINE SPEC KEEP PATH...`."""
     gc.disable()  # what is imported lives as long as the process does
-    control_fd, spec_fd = int(sys.argv[1]), int(sys.argv[2])
-    keep = [int(fd) for fd in sys.argv[3].split(",") if fd]
-    boot.keep_only([control_fd, spec_fd, *keep])
-    serve(socket.socket(fileno=control_fd), boot.load(spec_fd))
+    control_fd, line, spec_fd = map(int, sys.argv[1:4])
+    keep = [int(fd) for fd in sys.argv[4].split(",") if fd]
+    boot.keep_only([control_fd, line, spec_fd, *keep])
+    _serve(socket.socket(fileno=control_fd), line, boot.load(spec_fd))
 
 
-def forked(parents_end: socket.socket, control: socket.socket, spec: boot.BootSpec) -> NoReturn:
-    """Be a template that was forked off the parent; never returns into the caller's frames."""
+def forked(
+    control: socket.socket, line: int, parents: tuple[int, ...], spec: boot.BootSpec
+) -> NoReturn:
+    """Be a template that was forked off the parent; never returns into the caller's frames.
+
+    `parents` are descriptors that only the parent may have.
+    """
     try:
-        parents_end.close()
+        for fd in parents:
+            os.close(fd)
         boot.close_stdin()
-        serve(control, spec)
+        _serve(control, line, spec)
     finally:
         os._exit(1)
 
 
-def serve(control: socket.socket, spec: boot.BootSpec) -> NoReturn:
+def _serve(control: socket.socket, line: int, spec: boot.BootSpec) -> NoReturn:
     """Be the template until the parent is gone; never returns into the caller's frames."""
     status = 1
     try:
+        tied = lifeline.tie(line)
+        # The kernel ends us with the parent, even in a preloaded module that takes long to import.
+        # A fork of the parent that Python did not see may hold a copy of the lifeline, though: the
+        # pidfd tells of the parent itself.
         parent = os.pidfd_open(spec.parent_pid)
         # Still our parent after the pidfd was made: so it is the parent's, whoever gets its number.
         if os.getppid() == spec.parent_pid:
@@ -56,7 +66,7 @@ def serve(control: socket.socket, spec: boot.BootSpec) -> NoReturn:
             entry = boot.resolve(spec.entry)
             gc.freeze()  # no collection in a worker writes to the pages that they all share
             gc.enable()
-            _Template(control, parent, spec, entry).run()
+            _Template(control, (tied, parent), spec, entry).run()
         status = 0
     except BaseException as error:
         with contextlib.suppress(OSError):  # the parent is gone as well
@@ -91,12 +101,12 @@ class _Template:
     def __init__(
         self,
         control: socket.socket,
-        parent: int,
+        of_parent: tuple[int, int],  # what ties this process to it, its pidfd
         spec: boot.BootSpec,
         entry: Callable[[boot.BootSpec, int, int], object],
     ) -> None:
         self._control = control
-        self._parent = parent
+        self._of_parent = of_parent
         self._spec = spec
         self._entry = entry
         self._children: dict[int, _Child] = {}  # by pidfd
@@ -106,7 +116,7 @@ class _Template:
         self._line, self._held = lifeline.create()
         self._poller = select.poll()
         self._poller.register(control, select.POLLIN)
-        self._poller.register(parent, select.POLLIN)
+        self._poller.register(of_parent[1], select.POLLIN)
         control.setblocking(False)
 
     def run(self) -> None:
@@ -119,7 +129,7 @@ class _Template:
 
     def _step(self) -> bool:
         for fd, ready in self._poller.poll():
-            if fd == self._parent:
+            if fd == self._of_parent[1]:
                 return False
             if fd == self._control.fileno():
                 if ready & select.POLLOUT:
@@ -168,7 +178,7 @@ class _Template:
             self._control.setblocking(True)
             started = Record(Kind.STARTED, index, incarnation, os.getpid(), fd=me)
             send(self._control, started)
-            for fd in (me, self._held, self._parent, *self._children):
+            for fd in (me, self._held, *self._of_parent, *self._children):
                 os.close(fd)
             lifeline.tie(self._line)
             self._control.close()
