@@ -118,7 +118,7 @@ class Run:
             wanted: The number for a fast system.
             rate: Tasks per second that the system makes, roughly.
         """
-        number = min(wanted, int(rate * 5))
+        number = int(min(wanted, rate * 5))
         return max(number // 10 if self.quick else number, 10)
 
     def abandon(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import traceback
 
 from . import peers
 from .harness import Run
@@ -34,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         answer: dict[str, float | str] = {"value": named[0].sample(run)}
     except peers.Missing as missing:
         answer = {"missing": str(missing)}
+    except BaseException:
+        # At once: leaving in order would wait for what the measure left running.
+        traceback.print_exc()
+        os._exit(1)
     # Before the system is closed: one that cannot end has been measured all the same.
     os.write(answer_to, json.dumps(answer).encode() + b"\n")
     run.close()

@@ -39,18 +39,13 @@ def sum_pages(array: NDArray[np.float64]) -> float:
     return float(array[::512].sum())
 
 
-def private_growth(array: NDArray[np.float64]) -> int:
-    """Read a whole array; returns by how many bytes this worker's own memory exceeds its start.
+def own_bytes_after_reading(array: NDArray[np.float64]) -> int:
+    """Read a whole array; returns this worker's anonymous memory while it holds the array.
 
-    "Own" is anonymous memory: the heap and pages that were copied when they were written. Files
-    and shared memory, which several workers may map, are not in it.
+    Anonymous memory is the heap and pages that were copied when they were written. Files and
+    shared memory, which several workers may map, are not in it.
     """
     float(array.sum())
-    return anonymous_bytes()
-
-
-def anonymous(_: object) -> int:
-    """Anonymous memory of this worker now, in bytes."""
     return anonymous_bytes()
 
 
