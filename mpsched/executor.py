@@ -9,12 +9,11 @@ import math
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mpsched._base import cpus
 from mpsched._base.settings import Settings
-from mpsched._pool import lifecycle, stats
-from mpsched._pool import options as opt
+from mpsched._pool import lifecycle, options as opt, stats
 from mpsched._pool.core import Pool, PoolOptions
 from mpsched._pool.future import Future
 from mpsched._pool.launch import METHODS
@@ -107,6 +106,8 @@ class _Submitting:
         what was read.
 
         Args:
+            fn: called with one item of each iterable.
+            *iterables: the shortest one ends the map.
             timeout: seconds from the call after which iterating raises TimeoutError.
             chunksize: items per piece; None sizes the pieces by measured time and splits them when
                 a worker runs dry.
@@ -235,7 +236,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
                 raise ValueError(f"{name} must be None or an int of at least 1, not {value!r}")
         if on_full not in {"wait", "raise"}:
             raise ValueError(f'on_full must be "wait" or "raise", not {on_full!r}')
-        if isinstance(preload, str):
+        if isinstance(preload, str):  # type: ignore[unreachable]
             raise TypeError(f"preload must be a sequence of module names, not {preload!r}")
         if not (isinstance(aging, int | float) and 0 <= aging < math.inf):
             raise ValueError(f"aging must be a finite number of at least 0, not {aging!r}")
@@ -344,7 +345,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             self._pool, timeout, cancel_pending=cancel_pending, kill_after=kill_after
         )
 
-    def __enter__(self) -> WorkStealingExecutor:
+    def __enter__(self) -> Self:
         self._tokens.append(_open_pool.set(self))
         return self
 
@@ -366,7 +367,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             return
         self.shutdown()
 
-    async def __aenter__(self) -> WorkStealingExecutor:
+    async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(
@@ -435,7 +436,7 @@ _default_lock = threading.Lock()
 
 
 def _current() -> WorkStealingExecutor:
-    global _default  # noqa: PLW0603 - one default pool per process
+    global _default
     opened = _open_pool.get()
     if opened is not None and opened.state == "accepting":
         return opened

@@ -6,18 +6,18 @@ import itertools
 import pickle
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from mpsched._pool.task import Task
+from mpsched._pool.valuecache import ValueCache
 from mpsched._shm import payloads
 from mpsched._shm.buffercache import BufferCache
-from mpsched._tasks import codec
-from mpsched._tasks import table as tab
+from mpsched._tasks import codec, table as tab
 from mpsched._tasks.names import FunctionWriter
-from mpsched._pool.options import Options
-from mpsched._pool.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mpsched._base.settings import Settings
+    from mpsched._pool.options import Options
     from mpsched._shm.layout import Layout
     from mpsched._shm.segment import Segment
 
@@ -49,6 +49,7 @@ class Calls:
     def __init__(self, segment: Segment, layout: Layout, settings: Settings) -> None:
         self._settings = settings
         self._writer = FunctionWriter(segment.bytes, segment.words, layout)
+        self._values = ValueCache(self._writer)
         self._ids = itertools.count(1)
         self._cache = BufferCache()
         self.numbers: dict[Callable[..., Any], int] = {}
@@ -58,7 +59,7 @@ class Calls:
         return next(self._ids)
 
     def number(self, fn: Callable[..., Any]) -> int:
-        """Return the number of a function that workers can import, else 0."""
+        """Return the number of a function that workers can find by one, else 0."""
         try:
             known = self.numbers.get(fn)
         except TypeError:  # not hashable, so no function
@@ -68,7 +69,12 @@ class Calls:
         number = self._writer.number(fn)
         if number:
             self.numbers[fn] = number
-        return number
+            return number
+        return self._values.number(fn)
+
+    def known_number(self, fn: Callable[..., Any]) -> int:
+        """Return the number of a function if it has one already, else 0; cheaper than `number`."""
+        return self.numbers.get(fn) or self._values.number(fn)
 
     def callee(self, fn: Callable[..., Any]) -> Callee:
         """Return how workers find `fn`.
@@ -79,7 +85,7 @@ class Calls:
         number = self.number(fn)
         if number:
             return Callee(number, None, None)
-        return Callee(0, *codec.dumps_callable_held(fn))
+        return Callee(0, *self._values.dumps(fn))
 
     def encode(self, values: Any) -> Encoded:
         """Pickle arguments or items; large buffers stay out of band.

@@ -18,7 +18,6 @@ import weakref
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._base.settings import Settings
 from mpsched._deque.inbox import Inbox
 from mpsched._pool import launch
 from mpsched._pool.calls import Calls
@@ -35,9 +34,7 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment, anonymous_file
 from mpsched._shm.transfer import Arrivals, channel
-from mpsched._tasks import codec
-from mpsched._tasks import state as st
-from mpsched._tasks import table as tab
+from mpsched._tasks import codec, state as st, table as tab
 from mpsched._tasks.table import TaskTable
 from mpsched._worker import environment
 from mpsched._worker.config import WorkerConfig
@@ -46,6 +43,7 @@ from mpsched.errors import EncodeError, ForkedPool, PendingLimitReached, Schedul
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
 
 _BURST_NS: Final = 50_000
@@ -209,8 +207,8 @@ class Pool:
         task: Task | None = None
         if not kwargs and options is DEFAULT:
             try:
-                number = self.calls.numbers.get(fn)
-                if number is not None and (
+                number = self.calls.known_number(fn)
+                if number and (
                     # What travels by reference must be noted while it is encoded.
                     "mpsched._shm.references" not in sys.modules
                     or all(type(arg) in codec.PLAIN_TYPES for arg in args)
@@ -224,7 +222,7 @@ class Pool:
                             data,
                             DEFAULT,
                         )
-            except Exception:  # noqa: BLE001 - the long way round says precisely what it is
+            except Exception:
                 task = None
         if task is None:
             try:
@@ -446,9 +444,7 @@ class Pool:
 
     def idle(self) -> bool:
         """Whether nothing that was accepted is left to do."""
-        return not (
-            self.ready or self.dispatcher.inflight or self.dispatcher.moving() or self.runs
-        )
+        return not (self.ready or self.dispatcher.inflight or self.dispatcher.moving() or self.runs)
 
     def cancel_waiting(self) -> int:
         """Cancel what has not been dispatched (and what can be taken back). Returns how many."""

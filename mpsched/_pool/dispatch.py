@@ -257,4 +257,3 @@ class Dispatcher:
             return inbox.remove(task.handle)
         finally:
             self._locks.release(worker)
-

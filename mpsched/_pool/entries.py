@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from mpsched._shm.layout import Layout
 from mpsched._tasks import state as st
 from mpsched._tasks.table import INLINE, TaskTable
 
 if TYPE_CHECKING:
     from mpsched._pool.task import Task
+    from mpsched._shm.layout import Layout
 
 _SMALLEST: Final = 256
 

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from mpsched._pool.future import COMPLETION
 from mpsched._pool.section import Section
-from mpsched._shm import layout as lay
-from mpsched._shm import payloads
+from mpsched._shm import layout as lay, payloads
 from mpsched._shm.words import fence
-from mpsched._tasks import codec, failure
-from mpsched._tasks import records as rec
+from mpsched._tasks import codec, failure, records as rec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,10 +183,7 @@ class Leader:
             self.section.leave()
 
     def _all_empty(self) -> bool:
-        for reader in self._readers:
-            if not reader.empty():
-                return False
-        return True
+        return all(reader.empty() for reader in self._readers)
 
     # --- draining -----------------------------------------------------------------------------------
 
@@ -211,7 +206,7 @@ class Leader:
         return total
 
     def _accept(
-        self, ident: int, handle: int, kind: int, ns: int, payload: int | float | bytes, value: int
+        self, ident: int, handle: int, kind: int, ns: int, payload: float | bytes, value: int
     ) -> None:
         """Process one record. May see the same one twice (LEADER-1)."""
         pool = self._pool
@@ -248,7 +243,7 @@ class Leader:
         future: Future[Any],
         kind: int,
         ns: int,
-        payload: int | float | bytes,
+        payload: float | bytes,
         value: int,
     ) -> None:
         if kind == rec.R_ERROR and task.options.retries >= task.attempt:
@@ -257,7 +252,7 @@ class Leader:
                 return
         result: Any = None
         raw: Any = None
-        if kind == rec.R_INT or kind == rec.R_FLOAT or kind == rec.R_BYTES:
+        if kind in (rec.R_INT, rec.R_FLOAT, rec.R_BYTES):
             result = payload
         elif kind == rec.R_TRUE:
             result = True

@@ -279,7 +279,9 @@ class MapRun:
             if not self._has(index, task.start):
                 self.deliver_error(task, index, death(index))
         if begin < task.end:
-            self._returned.appendleft((begin, task.items[begin - task.start : task.end - task.start]))
+            self._returned.appendleft(
+                (begin, task.items[begin - task.start : task.end - task.start])
+            )
             self.requeue()
         self._close(task)
         self._check_finished()
@@ -468,10 +470,7 @@ class MapRun:
                 return None
             if not self._pool.leader.lead(lambda: there() or self.finished, deadline):
                 self._follow(there, deadline, timeout)
-        if self._ordered:
-            block = self._blocks[position]
-        else:
-            block = self._arrived.popleft()
+        block = self._blocks[position] if self._ordered else self._arrived.popleft()
         # As long as its piece runs, its record may be seen again: keep that it came.
         if block.task is None:
             self._blocks.pop(block.start, None)

@@ -185,8 +185,8 @@ def _as_done(
     timeout: float | None,
     return_exceptions: bool,
 ) -> Generator[Any, None, None]:
-    done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-    open_futures: set[Future[Any]] = set()
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    open_futures: set[Any] = set()
 
     def fill() -> None:
         while len(open_futures) < ahead:
@@ -220,8 +220,5 @@ def _with_bar(results: Iterator[Any], total: int | None) -> Iterator[Any]:
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        raise ImportError(
-            "progress=True needs tqdm: pip install 'mpsched[progress]'"
-        ) from None
-    bar: Iterator[Any] = tqdm(results, total=total)
-    return bar
+        raise ImportError("progress=True needs tqdm: pip install 'mpsched[progress]'") from None
+    return iter(tqdm(results, total=total))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from mpsched.errors import TaskTimeout, WorkerDied
 
@@ -62,7 +62,9 @@ class Options:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise TypeError(f"{name} must be a number of seconds, not {value!r}")
         if math.isnan(value) or value < 0 or math.isinf(value):
-            raise ValueError(f"{name} must be a finite number of seconds of at least 0, not {value!r}")
+            raise ValueError(
+                f"{name} must be a finite number of seconds of at least 0, not {value!r}"
+            )
 
     @property
     def single(self) -> bool:
@@ -83,4 +85,4 @@ def changed(base: Options, changes: dict[str, Any]) -> Options:
             raise TypeError(
                 f"options() got an unknown option {key!r}{hint} (known: {', '.join(KEYS)})"
             )
-    return cast("Options", dataclasses.replace(base, **changes))
+    return dataclasses.replace(base, **changes)

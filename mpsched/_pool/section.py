@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import FrameType
-from typing import final
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 @final
@@ -34,7 +36,7 @@ class Section:
         if not self._lock.acquire(blocking=False):
             return False
         self._thread = threading.get_ident()
-        self._frame = sys._getframe(1)  # noqa: SLF001 - the public name of it is this one
+        self._frame = sys._getframe(1)
         return True
 
     def leave(self) -> None:
@@ -59,7 +61,7 @@ class Section:
                 self._suspect = True
                 return False
         else:
-            running = sys._current_frames().get(self._thread)  # noqa: SLF001 - as above
+            running = sys._current_frames().get(self._thread)
             while running is not None:
                 if running is frame:
                     return False

@@ -57,7 +57,7 @@ class SerialPool:
                 result = fn(*args, **kwargs)
             except KeyboardInterrupt:
                 raise  # of the user at the keyboard: this is his thread
-            except BaseException as problem:  # noqa: BLE001 - whatever it raises is its result
+            except BaseException as problem:
                 error = problem
             future._ns = time.monotonic_ns() - begun
             self._executed += 1

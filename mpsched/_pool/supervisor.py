@@ -20,10 +20,7 @@ from mpsched._pool import launch
 from mpsched._pool.limits import Limits
 from mpsched._pool.oom import OomWatch
 from mpsched._shm import layout as lay
-from mpsched._tasks import failure
-from mpsched._tasks import records as rec
-from mpsched._tasks import state as st
-from mpsched._worker.main import RETIRED
+from mpsched._tasks import failure, records as rec, state as st
 from mpsched.errors import PoolFailed, TaskTimeout, WorkerDied
 
 if TYPE_CHECKING:
@@ -216,7 +213,7 @@ class Supervisor:
         """Bury worker `index`: what it ran fails or runs again, what it held goes to others."""
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
-        planned = words[block + lay.B_STATE] == RETIRED
+        planned = words[block + lay.B_STATE] == lay.RETIRED
         self._bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
@@ -327,9 +324,7 @@ class Supervisor:
             words[block + stale] = 0
         words[block + lay.B_REVOKE] = 0
 
-    def _lost(
-        self, task: Task, index: int, pid: int, status: int | None, started: int
-    ) -> None:
+    def _lost(self, task: Task, index: int, pid: int, status: int | None, started: int) -> None:
         """The worker died while it ran `task`."""
         pool = self._pool
         if task.run is not None:

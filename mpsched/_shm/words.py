@@ -26,7 +26,7 @@ def _fence_x86() -> None:
 
 
 def _fence_kernel() -> None:
-    import os  # noqa: PLC0415 - only where the cheap form is not enough
+    import os
 
     os.sched_yield() if hasattr(os, "sched_yield") else os.getppid()
 

@@ -1,7 +1,8 @@
 """The function table: functions that are importable by name travel as a number.
 
 See README.md, "Function table". Append-only, in the segment, written by the parent: a record of
-(offset, bytes) and the text "module NUL qualname" in the function area. A number is valid in every
+(offset, bytes) and the text "module NUL qualname" in the function area; or NUL and the pickle of a
+function that needs nothing of its module (it travels by value once instead of each time). A number is valid in every
 worker, thief or replacement, as soon as a frame carries it, because the record is stored before the
 frame.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._shm.layout import H_FUNCTION_BYTES, H_FUNCTIONS, Layout
-from mpsched._tasks import functions
+from mpsched._tasks import codec, functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,16 @@ class FunctionWriter:
         known = self._numbers.get(name)
         if known is not None:
             return known
-        text = "\0".join(name).encode()
+        number = self._append("\0".join(name).encode())
+        if number:
+            self._numbers[name] = number
+        return number
+
+    def publish(self, blob: bytes) -> int:
+        """Return a number for a function pickled by value, 0 if the area is full."""
+        return self._append(b"\0" + blob)
+
+    def _append(self, text: bytes) -> int:
         words, layout = self._words, self._layout
         count, used = words[H_FUNCTIONS], words[H_FUNCTION_BYTES]
         if count + 1 >= layout.function_slots or used + len(text) > layout.function_bytes:
@@ -49,7 +59,6 @@ class FunctionWriter:
         words[self._table + 2 * count + 1] = len(text)
         words[H_FUNCTION_BYTES] = used + len(text)
         words[H_FUNCTIONS] = count + 1
-        self._numbers[name] = count + 1
         return int(count + 1)
 
 
@@ -67,6 +76,10 @@ class FunctionReader(dict[int, "Callable[..., Any]"]):
     def __missing__(self, number: int) -> Callable[..., Any]:
         at = self._area + self._words[self._table + 2 * (number - 1)]
         size = self._words[self._table + 2 * (number - 1) + 1]
-        module, qualname = bytes(self._bytes[at : at + size]).decode().split("\0")
-        self[number] = fn = functions.resolve(module, qualname)
+        text = bytes(self._bytes[at : at + size])
+        if text.startswith(b"\0"):
+            fn = codec.loads_callable(text[1:])
+        else:
+            fn = functions.resolve(*text.decode().split("\0"))
+        self[number] = fn
         return fn

@@ -9,10 +9,12 @@ where a task id would be sends the reader to the start of the ring.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEAD_WORDS: Final = 4
 
@@ -25,7 +27,9 @@ R_FLOAT: Final = 4  #   value word, IEEE double
 R_BYTES: Final = 5  #   payload
 R_STR: Final = 6  #     payload, UTF-8
 R_PICKLE: Final = 7  #  payload, a pickle without buffers
-R_LARGE: Final = 8  #   payload, a pickle of (in band or None, spans); value word = tag of the sent descriptor
+R_LARGE: Final = (
+    8  #   payload, a pickle of (in band or None, spans); value word = tag of the sent descriptor
+)
 R_ERROR: Final = 9  #   payload, see failure.py
 R_END: Final = 10  #    a chunk is over
 LAST_FINAL: Final = 10
@@ -48,10 +52,26 @@ class ResultWriter:
         wait: called with nothing while the ring is full; returns to try again.
     """
 
-    __slots__ = ("_bytes", "_capacity", "_data", "_doubles", "_first_byte", "_head", "_ring", "_tail", "_wait", "_words")
+    __slots__ = (
+        "_bytes",
+        "_capacity",
+        "_data",
+        "_doubles",
+        "_first_byte",
+        "_head",
+        "_ring",
+        "_tail",
+        "_wait",
+        "_words",
+    )
 
     def __init__(
-        self, data: memoryview, words: memoryview, layout: Layout, worker: int, wait: Callable[[], None]
+        self,
+        data: memoryview,
+        words: memoryview,
+        layout: Layout,
+        worker: int,
+        wait: Callable[[], None],
     ) -> None:
         base = layout.result(worker)
         self._words = words
@@ -71,7 +91,7 @@ class ResultWriter:
         """Bytes of the largest payload that the ring takes; a larger one goes by a payload file."""
         return self._capacity * 8 // 4
 
-    def write(self, ident: int, handle: int, kind: int, ns: int, value: int | float = 0) -> None:
+    def write(self, ident: int, handle: int, kind: int, ns: int, value: float = 0) -> None:
         """Append a record without a payload."""
         position = self._reserve(HEAD_WORDS)
         ring = self._ring

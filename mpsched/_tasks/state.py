@@ -7,8 +7,10 @@ QUEUED root and the process that has a CLAIMED, RUNNING or REVOKED one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class TaskState(enum.IntEnum):

@@ -7,17 +7,22 @@ the whole burst is one slice.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from mpsched._shm.layout import Layout
+if TYPE_CHECKING:
+    from mpsched._shm.layout import Layout
 
 # --- META word: kind | flags << 4 | attempt << 8 | function number << 24 ---------------------------
 KIND_ARGS: Final = 1  #   frame = pickle of args
 KIND_CALL: Final = 2  #   frame = pickle of (args, kwargs)
 KIND_VALUE: Final = 3  #  frame = pickle of (function bytes or None, False, encoded (args, kwargs))
-KIND_CHUNK: Final = 4  #  frame = pickle of (function bytes or None, star, encoded items): a piece of a map
+KIND_CHUNK: Final = (
+    4  #  frame = pickle of (function bytes or None, star, encoded items): a piece of a map
+)
 KIND_MASK: Final = 15
-FLAG_EXTERNAL: Final = 16  # the frame is a pickle of (in-band bytes or None, ((fd, spans), ...)) of the
+FLAG_EXTERNAL: Final = (
+    16  # the frame is a pickle of (in-band bytes or None, ((fd, spans), ...)) of the
+)
 #                            parent's payload files; None: the first span is the in-band bytes
 FLAG_TIMED: Final = 32  #    the worker writes STARTED, so that the parent can watch a time limit
 FLAG_CONTEXT: Final = 64  #  the frame is a pickle of (seed or None, time limit ns or 0, real frame)
@@ -77,10 +82,7 @@ class TaskTable:
     def write_frame(self, handle: int, frame: bytes, place: int) -> None:
         """Store a frame at `place`; the parent does, before the state word becomes QUEUED."""
         size = len(frame)
-        if place == INLINE:
-            at = self._inline + handle * self.inline_bytes
-        else:
-            at = self._slab + place
+        at = self._inline + handle * self.inline_bytes if place == INLINE else self._slab + place
         self._bytes[at : at + size] = frame
         self.length[handle] = size
         self.place[handle] = place

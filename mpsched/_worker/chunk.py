@@ -14,8 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._shm import layout as lay
-from mpsched._tasks import failure
-from mpsched._tasks import records as rec
+from mpsched._tasks import failure, records as rec
 from mpsched._worker import deliver
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Chunk:
         item = self.items[index]
         try:
             value = self._fn(*item) if self._star else self._fn(item)
-        except BaseException as problem:  # noqa: BLE001 - whatever a task raises is its result
+        except BaseException as problem:
             self._failed(index, problem)
         else:
             self.values.append(value)
@@ -138,7 +137,7 @@ class Chunk:
         try:
             # `extend` keeps what it has appended when the iterator raises: that tells which item.
             self.values.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
-        except BaseException as problem:  # noqa: BLE001 - whatever a task raises is its result
+        except BaseException as problem:
             bad = start + len(self.values) - before
             self._failed(bad, problem)
             self.next = bad + 1
@@ -169,9 +168,7 @@ class Chunk:
         if count > self.sent:
             batch = self.values[self.sent : count]
             ns, self._first_ns = self._since()
-            deliver.part(
-                self._worker, self.ident, self.handle, ns, self.base + self.sent, batch
-            )
+            deliver.part(self._worker, self.ident, self.handle, ns, self.base + self.sent, batch)
             self.sent = count
             if count >= 4096:
                 # Keep the list short; nothing of it is needed any more.

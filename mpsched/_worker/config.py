@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from mpsched._base.settings import Settings
-from mpsched._shm.layout import Layout
+if TYPE_CHECKING:
+    from mpsched._base.settings import Settings
+    from mpsched._shm.layout import Layout
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ _worker: Worker | None = None
 
 def _enter(worker: Worker) -> None:
     """Make `worker` the one of this process. Called once, by its main thread."""
-    global _worker  # noqa: PLW0603 - one worker is one process
+    global _worker
     _worker = worker
 
 
@@ -47,9 +47,7 @@ class TaskContext:
     def cancelled(self) -> bool:
         """Whether this task was asked to stop (by `Future.cancel`, a limit or a shutdown)."""
         table = self._worker.table
-        return bool(
-            table.ident[self._handle] == self.task_id and table.cancel[self._handle]
-        )
+        return bool(table.ident[self._handle] == self.task_id and table.cancel[self._handle])
 
     def raise_if_cancelled(self) -> None:
         """Raise `TaskCancelled` if this task was asked to stop."""

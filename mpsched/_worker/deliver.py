@@ -10,8 +10,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from mpsched._shm import payloads, transfer
-from mpsched._tasks import codec, failure
-from mpsched._tasks import records as rec
+from mpsched._tasks import codec, failure, records as rec
 from mpsched.errors import ResultEncodeError
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def _fitting(worker: Worker, ident: int, problem: BaseException, note: str) -> b
 
 def _large(worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer]) -> tuple[bytes, int]:
     """Send a memory file to the parent; return (payload of the record, tag of the file)."""
-    global _sent  # noqa: PLW0603 - numbers the files of this process
+    global _sent
     inband = data if len(data) <= _SHORT else None
     parts = [buffer.raw() for buffer in buffers]
     if inband is None:

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
-from mpsched._tasks import codec, failure
-from mpsched._tasks import records as rec
+from mpsched._tasks import codec, failure, records as rec
 from mpsched._worker import context, helper, idle
 from mpsched._worker.run import Runner
 from mpsched._worker.worker import Worker
@@ -17,9 +16,6 @@ from mpsched._worker.worker import Worker
 if TYPE_CHECKING:
     from mpsched._worker.boot import BootSpec
     from mpsched._worker.config import WorkerConfig
-
-RETIRED: Final = 3
-"""STATE word of a worker that leaves by itself: its exit is no death."""
 
 _BATCH: Final = 128
 
@@ -61,7 +57,7 @@ def _initialise(worker: Worker, config: WorkerConfig) -> bool:
     try:
         initializer = codec.loads_callable(config.initializer)
         initializer(*codec.decode(config.initargs))
-    except BaseException as problem:  # noqa: BLE001 - the parent decides what it means
+    except BaseException as problem:
         data = failure.encode_exception(problem, task_id=0, note="the pool's initializer")
         with worker.write_lock:
             worker.results.write_payload(os.getpid(), 0, rec.R_INIT_ERROR, 0, data)
@@ -118,10 +114,10 @@ def _retire(worker: Worker) -> None:
     if handles:
         worker.give_back(handles)
     worker.ring_the_parent()
-    worker.words[worker.block + lay.B_STATE] = RETIRED
+    worker.words[worker.block + lay.B_STATE] = lay.RETIRED
 
 
 def _leave(worker: Worker, status: int) -> None:
     worker.flush_stdio()
-    worker.words[worker.block + lay.B_STATE] = RETIRED
+    worker.words[worker.block + lay.B_STATE] = lay.RETIRED
     os._exit(status)

@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mpsched._shm import payloads
-from mpsched._tasks import codec, failure
-from mpsched._tasks import table as tab
+from mpsched._tasks import codec, failure, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._worker import deliver
 from mpsched._worker.chunk import Chunk
@@ -28,9 +27,7 @@ class Runner:
     def __init__(self, worker: Worker, parent_pid: int) -> None:
         self._worker = worker
         self._parent_pid = parent_pid
-        self._functions = FunctionReader(
-            worker.segment.bytes, worker.words, worker.config.layout
-        )
+        self._functions = FunctionReader(worker.segment.bytes, worker.words, worker.config.layout)
 
     def run(self, handle: int) -> None:
         """Run the root `handle`, which `popleft` has just started."""
@@ -48,7 +45,7 @@ class Runner:
         ns = 0
         try:
             fn, args, kwargs = self._decode(handle, meta, kind)
-        except BaseException as problem:  # noqa: BLE001 - unpickling runs the user's code
+        except BaseException as problem:
             self._undecodable(ident, handle, problem)
         else:
             if kind == tab.KIND_CHUNK:
@@ -62,7 +59,7 @@ class Runner:
                 begun = time.monotonic_ns()
                 try:
                     result = fn(*args, **kwargs) if kwargs else fn(*args)
-                except BaseException as problem:  # noqa: BLE001 - whatever it raises is its result
+                except BaseException as problem:
                     ns = time.monotonic_ns() - begun
                     self._failed(ident, handle, ns, problem, fn, args, kwargs)
                     del problem

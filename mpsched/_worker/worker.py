@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mpsched._deque.inbox import Inbox
 from mpsched._shm import layout as lay
@@ -24,8 +24,10 @@ from mpsched._shm.words import fence
 from mpsched._tasks import state as st
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, TaskTable
-from mpsched._worker.config import WorkerConfig
 from mpsched._worker.context import TaskContext
+
+if TYPE_CHECKING:
+    from mpsched._worker.config import WorkerConfig
 
 
 @final
