@@ -37,6 +37,7 @@ WINDOW: Final = 4096  # items submitted and not ended
 WINDOW_BYTES: Final = 64 << 20  # of their payloads
 GRACE: Final = 0.7  # seconds for what runs when the run is given up; Ctrl-C has two in all
 _TICK: Final = 0.1  # seconds
+_PAUSE: Final = 0.002  # seconds between two batches
 _BATCH: Final = 1024  # outcomes
 
 
@@ -223,7 +224,9 @@ class Pool:
         self._room = threading.Condition()
         self._open = 0  # items and folds that have not ended, or whose outcome was not read yet
         self._open_bytes = 0
+        self._waiting = False  # the feeder is
         self._stopping = False
+        self._taken = 0.0  # when the last batch was
         self._inputs: Inputs | None = None
         self._feeder: threading.Thread | None = None
         self._looked = time.monotonic()
@@ -312,15 +315,22 @@ class Pool:
     def _wait_for_room(self, item: Item) -> bool:
         """Wait until the window has room, and take it; False if the run is stopping."""
         with self._room:
-            while not self._stopping and (
-                self._open >= WINDOW or (self._open and self._open_bytes + item.size > WINDOW_BYTES)
-            ):
-                self._room.wait()
+            if self._open >= WINDOW or self._open_bytes + item.size > WINDOW_BYTES:
+                # Until it is half empty: woken for each single place, this thread and the main
+                # one would take turns at the interpreter lock for each item.
+                self._waiting = True
+                self._room.wait_for(self._has_room)
+                self._waiting = False
             if self._stopping:
                 return False
             self._open += 1
             self._open_bytes += item.size
             return True
+
+    def _has_room(self) -> bool:
+        """Whether the window is half empty, or nobody needs it any more. `_room` is held."""
+        half_empty = self._open <= WINDOW // 2 and self._open_bytes <= WINDOW_BYTES // 2
+        return self._stopping or half_empty or not self._open
 
     def _ended(self, of: Item | Fold, future: Future[Answer]) -> None:
         """Take a future that is done; in whatever thread the pool runs callbacks."""
@@ -330,6 +340,8 @@ class Pool:
         """Wait for something to have ended; return it, and whether the feeder has ended."""
         outcomes: list[Outcome] = []
         fed = False
+        if seconds and (early := self._taken + _PAUSE - time.monotonic()) > 0:
+            time.sleep(early)  # so that short calls come in batches: each batch is a write
         try:
             entry = self._done.get(timeout=seconds) if seconds else self._done.get_nowait()
             while True:
@@ -344,6 +356,8 @@ class Pool:
                 entry = self._done.get_nowait()
         except queue.Empty:
             pass
+        if outcomes:
+            self._taken = time.monotonic()
         return outcomes, fed
 
     def _outcome(self, of: Item | Fold, future: Future[Answer]) -> list[Outcome]:
@@ -351,7 +365,8 @@ class Pool:
         with self._room:
             self._open -= 1
             self._open_bytes -= getattr(of, "size", 0)
-            self._room.notify()
+            if self._waiting and self._has_room():
+                self._room.notify()
         try:
             error = future.exception()
         except CancelledError:

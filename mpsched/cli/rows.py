@@ -10,10 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, Final
 
 __all__ = ["NotJson", "dumps", "encode", "error_fragment", "row"]
 
@@ -37,11 +34,11 @@ def encode(value: object) -> bytes:
     try:
         # In C, with `_simpler` for what json does not know: right for nearly every value. json does
         # not say where a value was that it refuses, so a failure is looked at again, slowly.
-        return _json(value, _simpler)
+        return _json(value, _ENCODER)
     except Exception:
         pass  # whatever it was, `_plain` meets it again and names its place
     try:
-        return _json(_plain(value, "result", set()))
+        return _json(_plain(value, "result", set()), _PLAIN)
     except NotJson:
         raise
     except RecursionError:
@@ -52,7 +49,7 @@ def encode(value: object) -> bytes:
 
 def dumps(value: object) -> bytes:
     """Return a plain value (text, numbers, lists) as JSON in UTF-8."""
-    return _json(value)
+    return _json(value, _PLAIN)
 
 
 def row(
@@ -81,7 +78,7 @@ def row(
         b', "ok": true, "result": ' if ok else b', "ok": false, "error": ',
         fragment,
         b', "seconds": ',
-        b"null" if seconds is None else dumps(round(seconds, 6)),
+        b"null" if seconds is None else repr(round(seconds, 6)).encode("ascii"),
         b', "attempts": %d' % attempts,
     ]
     if printed is not None:
@@ -97,15 +94,15 @@ def error_fragment(kind: str, message: str, traceback: str, why: str) -> bytes:
     return dumps({"type": kind, "message": message, "traceback": traceback, "why": why})
 
 
-def _json(value: object, default: Callable[[Any], object] | None = None) -> bytes:
+def _json(value: object, encoder: json.JSONEncoder) -> bytes:
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=default)
+        text = encoder.encode(value)
         if not text.isascii():
             text = text.translate(_SPLITTERS)
         return text.encode("utf-8")
     except UnicodeEncodeError:
         # Lone surrogates (bytes that were no UTF-8) have an escape, but no UTF-8.
-        return json.dumps(value, allow_nan=False, default=default).encode("ascii")
+        return json.dumps(value, allow_nan=False, default=encoder.default).encode("ascii")
 
 
 def _simpler(value: Any) -> object:
@@ -255,3 +252,8 @@ def _type_name(value: object) -> str:
     if kind.__module__ in {"builtins", "__main__"}:
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# Made once: `json.dumps` with options makes an encoder for each call.
+_PLAIN: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_simpler)

@@ -186,7 +186,7 @@ def _timed(call: _Call, payload: Any, target: str | None) -> tuple[str, bytes, f
         kind = "full" if error.errno in _FULL else "error"
         return kind, _error(error)[1], time.perf_counter() - started
     except NotJson as error:
-        fragment = error_fragment(type(error).__name__, str(error), "", "encode")
+        fragment = error_fragment("ResultEncodeError", str(error), "", "encode")
         return "error", fragment, time.perf_counter() - started
     return "ok", fragment, time.perf_counter() - started
 
@@ -233,7 +233,7 @@ def _attempts_left(plan: Plan) -> bool:
 def _error(error: BaseException) -> tuple[str, bytes]:
     """Return the answer's kind and fragment for what FUNC, or its conversion, raised."""
     if isinstance(error, NotJson):
-        return "error", error_fragment(type(error).__name__, str(error), "", "encode")
+        return "error", error_fragment("ResultEncodeError", str(error), "", "encode")
     frames = _users_frames(error.__traceback__)
     own = error.with_traceback(frames)
     try:
