@@ -82,7 +82,7 @@ class BufferCache:
         Parent, any thread. There is no lock: two threads at once may make two copies of one array.
 
     Invariants:
-        SHM-P4, SHM-P5.
+        PAY-5, PAY-6, PAY-7.
     """
 
     def __init__(self, *, kept_bytes: int = KEPT_BYTES, kept_count: int = KEPT_COUNT) -> None:

@@ -39,6 +39,8 @@ _DESCRIPTOR_SHARE: Final = 0.5
 
 # What payloads of this process have open. A set, since its operations cannot be interrupted.
 _open_fds: set[int] = set()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_fds.clear)  # a child closes none of them
 
 
 @final
