@@ -17,6 +17,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the table of README.md"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of a tenth of the tasks")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measure; 5")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of each system; 2")
@@ -50,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
         failed |= any(isinstance(outcome, Gap) and not outcome.missing for outcome in outcomes)
         if options.json:  # after each measure: what was taken is not lost when a run is ended
             options.json.write_text(as_json(rows, taken_on), encoding="utf-8")
+    if options.markdown:
+        lines = report.markdown(measures, rows, taken_on)
+        options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print()
     for line in report.summary(measures, rows):
         print(line)

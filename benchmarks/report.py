@@ -69,6 +69,42 @@ def summary(measures: Sequence[Measure], rows: Sequence[Row]) -> Iterator[str]:
     yield from short
 
 
+def markdown(measures: Sequence[Measure], rows: Sequence[Row], taken_on: str) -> Iterator[str]:
+    """The figures as README.md shows them: a line for each figure to reach, or to report."""
+    yield f"Taken on: {taken_on}."
+    yield ""
+    yield "| measure | mpsched | beside | ratio | to reach | |"
+    yield "|---|---|---|---|---|---|"
+    for measure in measures:
+        found = {row.system: row for row in rows if row.measure == measure.name}
+        ours = found.get(OURS)
+        if ours is None:
+            continue
+        value = f"{amount(ours.value)} {measure.unit}"
+        for target in measure.targets:
+            if target.against is None:
+                to_reach = f"{target.op} {target.bound:g} {measure.unit}"
+                line = (value, "", "", to_reach, verdict(target, ours, found))
+            elif target.against in found:
+                peer = found[target.against]
+                beside = f"{peer.system} {amount(peer.value)}"
+                to_reach = f"{target.op} {target.bound:g} x"
+                line = (value, beside, _ratio(ours, peer), to_reach, verdict(target, ours, found))
+            else:
+                continue
+            yield f"| {' | '.join((measure.name, *line))} |"
+        if not measure.targets:
+            for peer in found.values():
+                if peer is not ours:
+                    beside = f"{peer.system} {amount(peer.value)}"
+                    line = (value, beside, _ratio(ours, peer), "reported", "")
+                    yield f"| {' | '.join((measure.name, *line))} |"
+
+
+def _ratio(ours: Row, peer: Row) -> str:
+    return f"{ours.value / peer.value:.3g} x" if peer.value else ""
+
+
 def amount(value: float) -> str:
     """A value in four digits or so, large ones with thousands marked."""
     if value >= 1000:

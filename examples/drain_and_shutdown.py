@@ -41,6 +41,8 @@ def main() -> None:
 
     ex = mpsched.WorkStealingExecutor(2)
     stuck = ex.submit(nap, 3600)
+    while not stuck.running():
+        time.sleep(0.01)
     report = ex.close(timeout=0.2, kill_after=0.2)
     print("close:", report)
     print("the stuck task:", type(stuck.exception()).__name__)

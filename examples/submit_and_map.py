@@ -6,9 +6,13 @@ finished (no order), a lambda's result, and the error of the one item that fails
 
 from __future__ import annotations
 
-from concurrent.futures import as_completed
+from concurrent.futures import Future, as_completed
+from typing import TYPE_CHECKING
 
 import mpsched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def square(number: int) -> int:
@@ -28,14 +32,16 @@ def main() -> None:
 
         print("map, in order:", list(ex.map(square, range(10))))
 
-        numbers = {ex.submit(square, number): number for number in range(10)}
+        numbers: dict[Future[int], int] = {ex.submit(square, n): n for n in range(10)}
         finished = {numbers[future]: future.result() for future in as_completed(numbers)}
         print("as completed:", sorted(finished.items()) == [(n, n * n) for n in range(10)])
 
         offset = 100  # lambdas and closures travel by value
         print("a lambda:", ex.submit(lambda number: number + offset, 1).result())
 
-        for result in ex.map(invert, [4, 0, 5], return_exceptions=True):
+        results: Iterable[float | BaseException]
+        results = ex.map(invert, [4, 0, 5], return_exceptions=True)
+        for result in results:
             if isinstance(result, BaseException):
                 print("failed:", result, "|", *getattr(result, "__notes__", []))
             else:

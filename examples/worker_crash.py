@@ -23,6 +23,8 @@ def fragile(number: int) -> int:
 def main() -> None:
     """Kill a worker under load."""
     with mpsched.WorkStealingExecutor(2) as ex:
+        for _ in ex.map(abs, range(100)):
+            pass
         before = {worker.pid for worker in ex.stats().workers}
         futures = [ex.submit(fragile, number) for number in range(100)]
         errors = [future.exception() for future in futures]

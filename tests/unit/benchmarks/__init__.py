@@ -1,0 +1,3 @@
+"""Tests of the benchmarks: the harness and its tables."""
+
+from __future__ import annotations

@@ -1,0 +1,133 @@
+"""The harness of the benchmarks: samples, rounds, rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import harness, peers, suite_pool
+from benchmarks.harness import Gap, Measure, Row, Run, Target
+from benchmarks.suites import SUITES
+
+
+def never(_: Run) -> float:
+    raise AssertionError("no sample is taken here")
+
+
+def measure(*systems: str) -> Measure:
+    return Measure("pool", "a measure", "tasks/s", systems, (), never)
+
+
+def test_collect_takes_each_system_in_each_round() -> None:
+    """Samples of the systems alternate, and each system's median, lowest and highest are kept."""
+    order: list[str] = []
+
+    def take(_: Measure, system: str) -> float:
+        order.append(system)
+        return float(len(order))
+
+    rows = list(harness.collect(measure("a", "b"), ("a", "b"), 3, take, lambda _: None))
+    assert order == ["a", "b"] * 3
+    assert rows == [
+        Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0),
+        Row("pool", "a measure", "b", 4.0, "tasks/s", 2.0, 6.0),
+    ]
+
+
+def test_collect_leaves_out_a_system_that_failed() -> None:
+    """A system that cannot be measured is not tried again, and the others go on."""
+    gap = Gap("a measure", "b", missing=True, why="not installed")
+    order: list[str] = []
+
+    def take(_: Measure, system: str) -> float | Gap:
+        order.append(system)
+        return gap if system == "b" else 1.0
+
+    outcomes = list(harness.collect(measure("a", "b"), ("a", "b"), 2, take, lambda _: None))
+    assert order == ["a", "b", "a"]
+    assert outcomes[1] is gap
+
+
+def test_rows_have_the_documented_keys() -> None:
+    """What `--json` writes can be read back, with seven keys and what it was taken on."""
+    row = Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0)
+    (read,) = json.loads(harness.as_json([row], "a machine"))
+    assert read == {
+        "suite": "pool",
+        "measure": "a measure",
+        "system": "a",
+        "value": 3.0,
+        "unit": "tasks/s",
+        "low": 1.0,
+        "high": 5.0,
+        "machine": "a machine",
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "good"),
+    [
+        (Target(">=", 20), 20.0, True),
+        (Target(">=", 20), 19.9, False),
+        (Target("<=", 0.3), 0.3, True),
+        (Target("<=", 0.3), 0.31, False),
+    ],
+)
+def test_target_bound_belongs_to_the_good_side(target: Target, value: float, good: bool) -> None:
+    """A figure that is met exactly is reached."""
+    assert target.holds(value) is good
+
+
+def test_run_gives_slow_systems_fewer_tasks() -> None:
+    """A sample takes the wanted number, or what the system makes in five seconds; quick a tenth."""
+    assert Run("x").tasks(50_000) == 50_000
+    assert Run("x").tasks(50_000, rate=400) == 2_000
+    assert Run("x", quick=True).tasks(50_000, rate=400) == 200
+
+
+def test_take_sample_reports_what_goes_wrong_in_it() -> None:
+    """A sample whose process fails is a gap that says why, with no exception in the harness."""
+    outcome = harness.take_sample(measure("nobody"), "nobody", workers=2, quick=True)
+    assert isinstance(outcome, Gap)
+    assert not outcome.missing
+    assert "a measure" in outcome.why
+
+
+def test_load_names_a_missing_peer() -> None:
+    """A peer that is not installed is told apart from one that fails."""
+    with pytest.raises(peers.Missing, match="no_such_pool"):
+        peers.load("no_such_pool")
+
+
+@pytest.mark.parametrize(
+    ("durations", "workers", "end"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], 2, 2.0),
+        ([1.0, 1.0, 4.0], 2, 5.0),
+        ([4.0, 1.0, 1.0], 2, 4.0),
+        ([3.0, 2.0], 1, 5.0),
+    ],
+)
+def test_greedy_makespan_gives_items_in_order_to_the_free(
+    durations: list[float], workers: int, end: float
+) -> None:
+    """The yardstick for skewed items is the list schedule, not the best schedule there is."""
+    assert suite_pool.greedy_makespan(durations, workers) == end
+
+
+def test_suites_name_each_measure_once_with_ours_first() -> None:
+    """A measure's name is the key of its results, and mpsched is always measured."""
+    for name, suite in SUITES.items():
+        names = [one.name for one in suite.measures]
+        assert len(set(names)) == len(names)
+        for one in suite.measures:
+            assert one.suite == name
+            assert one.systems[0] == harness.OURS
+            assert {target.against for target in one.targets} <= {*one.systems, None}
+
+
+def test_suite_pool_reaches_for_every_figure() -> None:
+    """Each figure that the pool promises is asked for."""
+    targets = [target for one in SUITES["pool"].measures for target in one.targets]
+    assert len(targets) == 18
