@@ -1,7 +1,7 @@
 """What a pool tells about itself.
 
-Runs tasks of very uneven length and prints, for each worker, how many it ran, for how long, and how
-often it took work from another, then the totals and how evenly the work was spread.
+Maps 400 items of very uneven length and prints, for each worker, how many pieces of the map it ran,
+for how long, and how often it took work from another, then the totals and how even the spread was.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def main() -> None:
         took = time.perf_counter() - begun
         stats = ex.stats()
 
-    print("worker     pid  executed   busy s  steals")
+    print("worker     pid    pieces   busy s  steals")
     for worker in stats.workers:
         print(
             f"{worker.index:6}{worker.pid:8}{worker.executed:10}{worker.busy_seconds:9.3f}"
             f"{worker.steals:8}"
         )
     busy = sum(worker.busy_seconds for worker in stats.workers)
-    print(f"all: {stats.executed} tasks, {busy:.3f} s of work in {took:.3f} s")
+    print(f"all: {stats.executed} pieces, {busy:.3f} s of work in {took:.3f} s")
     print(f"largest share of one worker: {share(stats, busy):.0%} of {len(stats.workers)} workers")
 
 
