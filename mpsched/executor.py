@@ -81,7 +81,7 @@ class _Submitting:
         """
         if not callable(fn):
             raise TypeError(_not_callable(fn))
-        return self._pool.submit(fn, args, kwargs, self._options, next(self._index))
+        return self._pool.submit(fn, args, kwargs, self._options, self._index)
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return `submit(fn, *args, **kwargs).result()`."""

@@ -44,6 +44,7 @@ class Calls:
 
     Attributes:
         numbers: functions that have a number; a cache in front of the function table.
+        next_id: returns a task id.
     """
 
     def __init__(self, segment: Segment, layout: Layout, settings: Settings) -> None:
@@ -51,12 +52,9 @@ class Calls:
         self._writer = FunctionWriter(segment.bytes, segment.words, layout)
         self._values = ValueCache(self._writer)
         self._ids = itertools.count(1)
+        self.next_id = self._ids.__next__
         self._cache = BufferCache()
         self.numbers: dict[Callable[..., Any], int] = {}
-
-    def next_id(self) -> int:
-        """Return a task id."""
-        return next(self._ids)
 
     def number(self, fn: Callable[..., Any]) -> int:
         """Return the number of a function that workers can find by one, else 0."""
@@ -153,6 +151,6 @@ class Calls:
             meta |= tab.FLAG_CONTEXT
             limit = 0 if options.timeout is None else int(options.timeout * 1e9)
             frame = pickle.dumps((seed, limit, frame), 5)
-        task = Task(next(self._ids), meta, frame, options)
+        task = Task(next(self._ids), meta, frame, options, None)
         task.holds = holds or None
         return task

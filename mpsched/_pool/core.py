@@ -41,7 +41,7 @@ from mpsched._worker.config import WorkerConfig
 from mpsched.errors import EncodeError, ForkedPool, PendingLimitReached, SchedulerClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
@@ -52,6 +52,9 @@ _BATCH: Final = 64
 _FEW: Final = 4
 """Submits of a burst that are dispatched at once while a worker may be idle."""
 _REVOKE_S: Final = 0.05
+_SHORT: Final = 16384
+"""Bytes of arguments above which the long way round decides how they travel."""
+_REFERENCES: Final = "mpsched._shm.references"
 
 _dumps = pickle.dumps
 _clock = time.perf_counter_ns
@@ -137,6 +140,8 @@ class Pool:
         self.entries = Entries(self.table, layout, settings.slab_most_bytes)
         self.ready = ReadyQueue(self.options.aging)
         self.calls = Calls(segment, layout, settings)
+        self._known_number = self.calls.known_number
+        self._next_id = self.calls.next_id
         self.dispatcher = Dispatcher(
             segment, layout, settings, self.ready, self.entries, self.locks, self.bells
         )
@@ -192,9 +197,11 @@ class Pool:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: Options = DEFAULT,
-        index: int = 0,
+        index: Iterator[int] | None = None,
     ) -> Future[Any]:
         """Accept one call. Any thread; user code (`__reduce__`) runs in it, under no lock.
+
+        `index` yields the call's place in its batch.
 
         Raises:
             SchedulerClosed, PoolFailed, ForkedPool: see `refusal`.
@@ -207,31 +214,31 @@ class Pool:
         task: Task | None = None
         if not kwargs and options is DEFAULT:
             try:
-                number = self.calls.known_number(fn)
+                number = self._known_number(fn)
                 if number and (
                     # What travels by reference must be noted while it is encoded.
-                    "mpsched._shm.references" not in sys.modules
+                    _REFERENCES not in sys.modules
                     or all(type(arg) in codec.PLAIN_TYPES for arg in args)
                 ):
                     buffers: list[Any] = []
                     data = _dumps(args, 5, buffer_callback=buffers.append)
-                    if not buffers and len(data) < 16384 and not codec.needs_by_value(data):
-                        task = Task(
-                            self.calls.next_id(),
-                            tab.KIND_ARGS | number << tab.FUNCTION_SHIFT,
-                            data,
-                            DEFAULT,
-                        )
+                    if not buffers and len(data) < _SHORT and codec.MAIN_MARK not in data:
+                        meta = tab.KIND_ARGS | number << tab.FUNCTION_SHIFT
+                        task = Task(self._next_id(), meta, data, DEFAULT, None)
             except Exception:
-                task = None
+                task = None  # the long way round says precisely what is wrong
         if task is None:
             try:
-                task = self.calls.call(fn, args, kwargs, options, index)
+                task = self.calls.call(fn, args, kwargs, options, next(index) if index else 0)
             except (EncodeError, OSError) as problem:
                 return self._born_failed(options, problem)
         future: Future[Any] = Future(self, task)
         task.future = future
-        self.ready.append(task, options.priority)
+        ready = self.ready
+        if options is DEFAULT and ready.simple:
+            ready.plain.append(task)
+        else:
+            ready.append(task, options.priority)
         if options.timeout is not None:
             self.supervisor.limits.watch(task, options.timeout)
             self.ring()
@@ -243,9 +250,14 @@ class Pool:
         if not inflight or (inflight < self.width and burst < _FEW):
             self.dispatcher.pump()
             now = _clock()
-        elif len(self.ready) >= min(_BATCH, 1 + (burst >> 2)):
-            self.leader.active_ns = now
-            self.leader.drain_in_passing(burst=burst >= _BATCH)
+        elif burst >= _BATCH:
+            if not burst & (_BATCH - 1):
+                self.leader.active_ns = now
+                self.leader.drain_in_passing(burst=True)
+                self.dispatcher.pump()
+                now = _clock()
+        elif len(ready) > burst >> 2:
+            self.leader.drain_in_passing(burst=False)
             self.dispatcher.pump()
             now = _clock()
         # What counts is the caller's own time between two submits, not ours.
@@ -253,7 +265,7 @@ class Pool:
         return future
 
     def _born_failed(self, options: Options, problem: Exception) -> Future[Any]:
-        task = Task(self.calls.next_id(), 0, b"", options)
+        task = Task(self.calls.next_id(), 0, b"", options, None)
         future: Future[Any] = Future(self, task)
         task.future = future
         # The caller holds nothing of it yet, so it can be settled here.

@@ -144,6 +144,12 @@ class Dispatcher:
             return False
         ready, moving = self._ready, self._moving
         # 1. Take. User code may run here (a map's items are encoded): no ring lock is held.
+        if ready.simple:
+            plain = ready.plain
+            while len(moving) < count and plain and plain[0].__class__ is Task:
+                moving.append(plain[0])
+                if plain.popleft().cancelled:
+                    moving.pop()
         while len(moving) < count:
             item = ready.peek()
             if item is None:
@@ -189,6 +195,12 @@ class Dispatcher:
             span = entries.allocate(len(moving) - len(handles))
             if not span:
                 break
+            tasks = list(moving)[len(handles) : len(handles) + len(span)]
+            if entries.write_burst(span, tasks, queued):
+                for task in tasks:
+                    inflight[task.id] = task
+                handles.extend(span)
+                continue
             for handle in span:
                 task = moving[len(handles)]
                 if not entries.write(handle, task, queued):
@@ -240,7 +252,8 @@ class Dispatcher:
             if task.handle >= 0:
                 self._entries.free(task.handle)
             self.inflight.pop(task.id, None)
-            self._ready.append_left(task, task.options.priority)
+            if self._ready.peek() is not task:  # else it was interrupted while it was taken
+                self._ready.append_left(task, task.options.priority)
             moving.pop()
 
     # --- taking back --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ each touches only what the other has let go of, by single operations that the GI
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
@@ -66,10 +67,11 @@ class Entries:
         placed: the task of each entry, None where it is free.
     """
 
-    __slots__ = ("_next", "_used", "placed", "slab", "table")
+    __slots__ = ("_next", "_used", "_zeros", "placed", "slab", "table")
 
     def __init__(self, table: TaskTable, layout: Layout, slab_most: int) -> None:
         self.table = table
+        self._zeros = memoryview(bytes(8 * layout.entries)).cast("Q")
         self.placed: list[Task | None] = [None] * layout.entries
         self._used = bytearray(layout.entries)
         self._next = 0
@@ -102,6 +104,35 @@ class Entries:
             if place != INLINE:
                 self.slab.free(place, len(task.frame))
         self._used[handle] = 0
+
+    def free_inline(self, handle: int, task: Task) -> None:
+        """Let the entry of a task go whose frame lies inline."""
+        self.table.state[handle] = st.FREE
+        self.placed[handle] = None
+        task.handle = -1
+        self._used[handle] = 0
+
+    def write_burst(self, span: range, tasks: list[Task], state_word: int) -> bool:
+        """Fill neighbouring entries, each field in one go; False if a frame is too large for that."""
+        table = self.table
+        frames = [task.frame for task in tasks]
+        size = table.inline_bytes
+        if max(map(len, frames)) > size:
+            return False
+        start, stop = span.start, span.stop
+        self.placed[start:stop] = tasks
+        for handle, task in zip(span, tasks, strict=True):
+            task.handle = handle
+        table.write_frames(start, frames)
+        table.ident[start:stop] = array("Q", [task.id for task in tasks])
+        table.meta[start:stop] = array(
+            "Q", [task.meta | (task.attempt & 0xFFFF) << 8 for task in tasks]
+        )
+        zeros = self._zeros[: stop - start]
+        table.cancel[start:stop] = zeros
+        table.started[start:stop] = zeros
+        table.state[start:stop] = array("Q", [state_word]) * (stop - start)
+        return True
 
     def write(self, handle: int, task: Task, state_word: int) -> bool:
         """Fill an entry for the task's next attempt; False if the slab has no room for its frame.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
+from concurrent.futures._base import FINISHED, PENDING
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._pool.future import COMPLETION
@@ -195,15 +196,56 @@ class Leader:
                 continue
             self._worker = reader.worker
             self._busy_ns = self._count = 0
+            records, head = reader.take(min(limit, 512))
             # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
             with COMPLETION:
-                read = reader.read(min(limit, 512), self._accept)
-            total += read
+                self._accept_all(records)
+            reader.advance(head)
+            total += len(records)
             if self._count:
                 block = self._pool.layout.block(reader.worker)
                 delay = time.monotonic_ns() - self._words[block + lay.B_FLUSH_NS]
                 self._pool.dispatcher.note_times(self._busy_ns / self._count, delay)
         return total
+
+    def _accept_all(self, records: list[rec.Record]) -> None:
+        """Process records in order.
+
+        The common case, a plain value that nobody waits for from outside, is written out here;
+        `_accept` has the others.
+        """
+        pool, worker = self._pool, self._worker
+        entries, inflight = pool.entries, pool.dispatcher.inflight
+        placed, free = entries.placed, entries.free_inline
+        simple = not pool.limited
+        busy = count = 0
+        for record in records:
+            ident, handle, kind, ns, payload, _value = record
+            task = placed[handle]
+            if task is not None and task.id == ident and kind <= rec.R_BYTES and simple:
+                future = task.future
+                if (
+                    future is not None
+                    and not future._shared
+                    and future._state is PENDING
+                    and not task.place
+                ):
+                    future._ns = ns
+                    future.worker = worker
+                    future._result = payload
+                    future._state = FINISHED
+                    if future._shared:  # type: ignore[unreachable]
+                        # A finalizer ran just now, in this very thread, and made a Condition.
+                        self.finished.append((future, payload, None, False))
+                    busy += ns
+                    count += 1
+                    inflight.pop(ident, None)
+                    task.holds = None
+                    free(handle, task)
+                    continue
+            self._accept(*record)
+        self._busy_ns += busy
+        self._count += count
 
     def _accept(
         self, ident: int, handle: int, kind: int, ns: int, payload: float | bytes, value: int
@@ -252,13 +294,9 @@ class Leader:
                 return
         result: Any = None
         raw: Any = None
-        if kind in (rec.R_INT, rec.R_FLOAT, rec.R_BYTES):
+        if kind <= rec.R_BYTES:
             result = payload
-        elif kind == rec.R_TRUE:
-            result = True
-        elif kind == rec.R_FALSE:
-            result = False
-        elif kind != rec.R_NONE:
+        else:
             raw = self._loader(task, kind, payload, value)
         future._ns = ns
         future.worker = self._worker

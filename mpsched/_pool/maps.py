@@ -116,7 +116,7 @@ def _each(
 
     def submit(pair: tuple[int, Any]) -> Future[Any]:
         index, item = pair
-        return pool.submit(fn, item if star else (item,), {}, options, index)
+        return pool.submit(fn, item if star else (item,), {}, options, iter((index,)))
 
     if hasattr(items, "__len__") and buffersize is None:
         futures = [submit(pair) for pair in numbered]

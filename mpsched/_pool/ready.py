@@ -29,16 +29,21 @@ class ReadyQueue:
     """One FIFO per priority; or, with `aging` above 0, one heap.
 
     Appending is safe from any thread; `peek` and `pop` are the dispatcher's, under its section.
+
+    Attributes:
+        simple: whether `plain` is all there is: no aging, and no priority but the default so far.
+        plain: what has the default priority, in order.
     """
 
-    __slots__ = ("_aging", "_count", "_fifos", "_heap", "_order", "_plain")
+    __slots__ = ("_aging", "_count", "_fifos", "_heap", "_order", "plain", "simple")
 
     def __init__(self, aging: float) -> None:
         self._aging = aging
+        self.simple = not aging
         self._count = itertools.count()
         # The default priority has a queue that is there from the start: the common case is one append.
-        self._plain: deque[Task | MapRun] = deque()
-        self._fifos: dict[int, deque[Task | MapRun]] = {0: self._plain}
+        self.plain: deque[Task | MapRun] = deque()
+        self._fifos: dict[int, deque[Task | MapRun]] = {0: self.plain}
         self._order: list[int] = [0]  # priorities, highest first
         self._heap: list[tuple[float, int, Task | MapRun]] = []
 
@@ -50,7 +55,7 @@ class ReadyQueue:
             heapq.heappush(self._heap, (key, next(self._count), item))
             return
         if not priority:
-            self._plain.append(item)
+            self.plain.append(item)
             return
         self._fifo(priority).append(item)
 
@@ -65,6 +70,7 @@ class ReadyQueue:
     def _fifo(self, priority: int) -> deque[Task | MapRun]:
         fifo = self._fifos.get(priority)
         if fifo is None:
+            self.simple = False
             fifo = self._fifos.setdefault(priority, deque())
             self._order = sorted(self._fifos, reverse=True)
         return fifo
@@ -105,13 +111,13 @@ class ReadyQueue:
         if self._aging:
             return len(self._heap)
         if len(self._order) == 1:
-            return len(self._plain)
+            return len(self.plain)
         return sum(len(fifo) for fifo in list(self._fifos.values()))
 
     def __bool__(self) -> bool:
         if self._aging:
             return bool(self._heap)
-        if self._plain:
+        if self.plain:
             return True
         return len(self._order) > 1 and len(self) > 0
 

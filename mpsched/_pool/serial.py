@@ -16,7 +16,7 @@ from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched._pool.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @final
@@ -41,12 +41,12 @@ class SerialPool:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: Options = DEFAULT,
-        _index: int = 0,
+        _index: Iterator[int] | None = None,
     ) -> Future[Any]:
         """Run the call now; returns its finished future."""
         if self.state != "accepting":
             raise closed()
-        task = Task(next(self._ids), 0, b"", options)
+        task = Task(next(self._ids), 0, b"", options, None)
         future: Future[Any] = Future(self, task)  # type: ignore[arg-type]
         task.future = future
         result: Any = None

@@ -16,7 +16,7 @@ class WorkerStats:
     """One worker's counters; they go on in the process that replaces it.
 
     Attributes:
-        pid: process id; 0 while there is no process.
+        pid: process id; of the last one while there is none, 0 before the first.
         index: 0 to n-1.
         incarnation: how many processes had this index before.
         executed: roots finished (a piece of a map is one root).

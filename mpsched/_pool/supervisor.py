@@ -46,11 +46,12 @@ _LEAVE_S: Final = 2.0
 class _Slot:
     """One worker index and the process that has it."""
 
-    __slots__ = ("failures", "incarnation", "pid", "ready", "reason", "start_at")
+    __slots__ = ("failures", "incarnation", "last_pid", "pid", "ready", "reason", "start_at")
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.pid = 0
+        self.last_pid = 0  # still there when the process is not
         self.ready = False
         self.failures = 0
         self.reason: str | None = None
@@ -78,6 +79,7 @@ class Supervisor:
         self.failed: BaseException | None = None
         self.done = threading.Event()
         self.deaths = 0
+        self._populated = threading.Event()
         self._ever_ready = False
         self._stopping = False
         self._oom = OomWatch()
@@ -91,8 +93,15 @@ class Supervisor:
         self.thread.start()
 
     def pids(self) -> list[int]:
-        """Return the process of each worker; 0 where there is none at present."""
-        return [slot.pid for slot in self._slots]
+        """Return the process of each worker; its last one where there is none at present.
+
+        In a pool that was just made, waits up to a second until the processes exist. 0 is left for
+        one that does not then: callers may well kill what they are told, and `os.kill(0)` is for
+        everybody.
+        """
+        if threading.current_thread() is not self.thread:
+            self._populated.wait(1.0)
+        return [slot.last_pid for slot in self._slots]
 
     def kill(self, worker: int, number: int) -> bool:
         """Send a signal to the process of a worker. Supervisor only."""
@@ -187,7 +196,9 @@ class Supervisor:
     def _handle(self, event: launch.Event) -> None:
         if isinstance(event, launch.Started):
             slot = self._slots[event.index]
-            slot.pid = event.pid
+            slot.pid = slot.last_pid = event.pid
+            if all(one.last_pid for one in self._slots):
+                self._populated.set()
             if event.pidfd >= 0:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(event.pidfd, False)
@@ -415,6 +426,7 @@ class Supervisor:
     def _fail(self, error: BaseException) -> None:
         """The pool cannot go on: every open task fails with `error`'s kind, an object of its own."""
         self.failed = error
+        self._populated.set()
         pool = self._pool
 
         def own() -> PoolFailed:
@@ -449,6 +461,7 @@ class Supervisor:
         """Let the workers leave, kill what stays, and give everything back."""
         pool = self._pool
         self._stopping = True
+        self._populated.set()
         if not pool.idle():
             self._fail_open(
                 lambda: CancelledError("the pool was closed before this task was finished")

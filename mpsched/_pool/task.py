@@ -30,45 +30,27 @@ class Task:
         killed: why its worker is being ended ("timeout", "cancel"), or None.
     """
 
-    __slots__ = (
-        "attempt",
-        "cancelled",
-        "end",
-        "frame",
-        "future",
-        "handle",
-        "holds",
-        "id",
-        "items",
-        "killed",
-        "meta",
-        "options",
-        "parts",
-        "place",
-        "run",
-        "start",
-    )
-
-    future: Future[Any] | None
-    run: MapRun | None
+    # Read where an instance has not been given its own: most tasks never need more than these.
+    attempt = 1
+    handle = -1
+    place = 0
+    cancelled = False
+    killed: str | None = None
+    holds: Any = None
+    run: MapRun | None = None
     start: int
     end: int
     items: Any
     parts: list[int]
 
-    def __init__(self, ident: int, meta: int, frame: bytes, options: Options) -> None:
+    def __init__(
+        self, ident: int, meta: int, frame: bytes, options: Options, future: Future[Any] | None
+    ) -> None:
         self.id = ident
         self.meta = meta
         self.frame = frame
         self.options = options
-        self.attempt = 1
-        self.handle = -1
-        self.place = 0
-        self.cancelled = False
-        self.future = None
-        self.run = None
-        self.holds: Any = None
-        self.killed: str | None = None
+        self.future = future
 
     def describe(self) -> str:
         """Return "task 17 'name'" for messages."""

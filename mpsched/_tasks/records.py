@@ -9,7 +9,7 @@ where a task id would be sends the reader to the start of the ring.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
 
@@ -42,6 +42,10 @@ R_READY: Final = 15  #      no task: the worker has run its initializer
 R_INIT_ERROR: Final = 16  # no task: it failed; payload, see failure.py
 
 MASK64: Final = (1 << 64) - 1
+_CONSTANTS: Final = {R_NONE: None, R_TRUE: True, R_FALSE: False}
+
+Record = tuple[int, int, int, int, Any, int]
+"""(task id, handle, kind, nanoseconds, payload, value word)"""
 
 
 @final
@@ -161,44 +165,43 @@ class ResultReader:
         """Whether there is nothing to read; a hint unless a fence came before."""
         return bool(self._words[self._head] == self._words[self._tail])
 
-    def read(
-        self, limit: int, accept: Callable[[int, int, int, int, int | float | bytes, int], None]
-    ) -> int:
-        """Hand up to `limit` records to `accept(ident, handle, kind, ns, payload, value)`, in order.
+    def take(self, limit: int) -> tuple[list[Record], int]:
+        """Return up to `limit` records in order, and the head behind them for `advance`.
 
-        `payload` is the decoded value of R_INT and R_FLOAT, the payload bytes of the others. HEAD is
-        advanced after a record was accepted, so one that was interrupted is seen again: `accept`
-        must take the same record twice.
+        The payload of a record is its value where the kind says it all (R_NONE to R_FLOAT), else the
+        payload bytes.
         """
         words, ring, mask = self._words, self._ring, self._capacity - 1
         head, tail = words[self._head], words[self._tail]
-        count = 0
-        payload: int | float | bytes
-        try:
-            while head != tail and count < limit:
-                position = head & mask
-                ident = ring[position]
-                if not ident:
-                    head += self._capacity - position
-                    continue
-                about = ring[position + 1]
-                size = about >> 32
-                kind = (about >> 24) & 255
-                value = ring[position + 3]
-                need = HEAD_WORDS
-                if size:
-                    at = (position + HEAD_WORDS) * 8
-                    payload = bytes(self._bytes[at : at + size])
-                    need += (size + 7) >> 3
-                elif kind == R_INT:
-                    payload = value - (1 << 64) if value >> 63 else value
-                elif kind == R_FLOAT:
-                    payload = self._doubles[position + 3]
-                else:
-                    payload = b""
-                accept(ident, about & 0xFFFFFF, kind, ring[position + 2], payload, value)
-                head += need
-                count += 1
-        finally:
-            words[self._head] = head
-        return count
+        found: list[Record] = []
+        payload: Any
+        while head != tail and len(found) < limit:
+            position = head & mask
+            ident = ring[position]
+            if not ident:
+                head += self._capacity - position
+                continue
+            about = ring[position + 1]
+            size = about >> 32
+            kind = (about >> 24) & 255
+            value = ring[position + 3]
+            head += HEAD_WORDS
+            if size:
+                at = (position + HEAD_WORDS) * 8
+                payload = bytes(self._bytes[at : at + size])
+                head += (size + 7) >> 3
+            elif kind == R_INT:
+                payload = value - (1 << 64) if value >> 63 else value
+            elif kind == R_FLOAT:
+                payload = self._doubles[position + 3]
+            else:
+                payload = _CONSTANTS.get(kind, b"")
+            found.append((ident, about & 0xFFFFFF, kind, ring[position + 2], payload, value))
+        return found, head
+
+    def advance(self, head: int) -> None:
+        """Give the room of the records before `head` back; they were processed.
+
+        Records that were taken but not given back are seen again.
+        """
+        self._words[self._head] = head

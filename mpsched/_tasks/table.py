@@ -7,6 +7,7 @@ the whole burst is one slice.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -86,6 +87,15 @@ class TaskTable:
         self._bytes[at : at + size] = frame
         self.length[handle] = size
         self.place[handle] = place
+
+    def write_frames(self, first: int, frames: list[bytes]) -> None:
+        """Store frames that fit inline into the entries from `first` on."""
+        size = self.inline_bytes
+        at = self._inline + first * size
+        count = len(frames)
+        self._bytes[at : at + count * size] = b"".join([f.ljust(size, b"\0") for f in frames])
+        self.length[first : first + count] = array("Q", list(map(len, frames)))
+        self.place[first : first + count] = array("Q", [INLINE]) * count
 
     def read_frame(self, handle: int) -> bytes | memoryview:
         """Return the frame; a copy where it is small, a view into the slab where it is not.
