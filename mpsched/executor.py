@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from mpsched._base import cpus
 from mpsched._base.settings import Settings
-from mpsched._pool import lifecycle, options as opt, stats
+from mpsched._pool import lifecycle, options as opt
 from mpsched._pool.core import Pool, PoolOptions
 from mpsched._pool.future import Future
 from mpsched._pool.launch import METHODS
@@ -290,20 +290,8 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         return Shared(obj)
 
     def stats(self) -> PoolStats:
-        """Return the counters of the pool and of each worker."""
-        pool = self._pool
-        if isinstance(pool, SerialPool):
-            return pool.stats()
-        return stats.take(
-            pool.segment.words,
-            pool.layout,
-            pool.supervisor.pids(),
-            ready=len(pool.ready),
-            inflight=len(pool.dispatcher.inflight),
-            deaths=pool.supervisor.deaths,
-            refill_delay_s=pool.dispatcher.refill_delay_ns / 1e9,
-            window=pool.dispatcher.window(),
-        )
+        """Return the counters of the pool and of each worker; the last ones once it has ended."""
+        return self._pool.stats()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no new work, do what was accepted, end the workers. May be called again.

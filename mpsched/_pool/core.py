@@ -19,7 +19,7 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._deque.inbox import Inbox
-from mpsched._pool import launch
+from mpsched._pool import launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
+    from mpsched._pool.stats import PoolStats
 
 _BURST_NS: Final = 50_000
 """Submits that follow each other faster than this are a burst, and are dispatched in batches."""
@@ -93,6 +94,7 @@ class Pool:
         self.refusal: Callable[[], Exception] | None = None
         self.forked = False
         self.limited = options.max_pending is not None
+        self.last_stats: PoolStats | None = None
         entries = 1 << (settings.entries_per_worker * width - 1).bit_length()
         self.layout = layout = Layout.plan(
             width,
@@ -350,6 +352,25 @@ class Pool:
     def ring(self) -> None:
         """Wake the supervisor."""
         self.collector_bell.wake()
+
+    def stats(self) -> PoolStats:
+        """Return the counters; those of its end once the pool has terminated."""
+        pids = self.supervisor.pids()
+        try:
+            return stats.take(
+                self.segment.words,
+                self.layout,
+                pids,
+                ready=len(self.ready),
+                inflight=len(self.dispatcher.inflight),
+                deaths=self.supervisor.deaths,
+                refill_delay_s=self.dispatcher.refill_delay_ns / 1e9,
+                window=self.dispatcher.window(),
+            )
+        except ValueError:  # the segment is closed, and `last_stats` was taken before
+            if self.last_stats is None:
+                raise
+            return self.last_stats
 
     # --- taking back ------------------------------------------------------------------------------------
 

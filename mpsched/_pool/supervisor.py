@@ -80,6 +80,7 @@ class Supervisor:
         self.done = threading.Event()
         self.deaths = 0
         self._populated = threading.Event()
+        self._populated = threading.Event()
         self._ever_ready = False
         self._stopping = False
         self._oom = OomWatch()
@@ -203,7 +204,8 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     os.set_inheritable(event.pidfd, False)
         elif isinstance(event, launch.Exited):
-            self._exited(event.index, event.pid, event.status, event.reason)
+            by_kill = event.status == -signal.SIGKILL
+            self._exited(event.index, event.pid, event.status, event.reason, by_kill=by_kill)
         elif isinstance(event, launch.NotStarted):
             slot = self._slots[event.index]
             slot.reason = str(event.error)
@@ -216,11 +218,14 @@ class Supervisor:
         for index, slot in enumerate(self._slots):
             if slot.start_at is None:
                 slot.reason = event.reason
-                self._exited(index, slot.pid, None, event.reason)
+                by_kill = event.status == -signal.SIGKILL
+                self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
         if self.failed is None:
             self._launcher.restart()
 
-    def _exited(self, index: int, pid: int, status: int | None, reason: str | None) -> None:
+    def _exited(
+        self, index: int, pid: int, status: int | None, reason: str | None, *, by_kill: bool
+    ) -> None:
         """Bury worker `index`: what it ran fails or runs again, what it held goes to others."""
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
@@ -235,14 +240,19 @@ class Supervisor:
                 _LOG.info("worker %s (pid %s) died: %s", index, pid, _how(status))
         if reason:
             slot.reason = reason
-        self._start_again(slot, failed=not slot.ready)
+        self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
 
-    def _start_again(self, slot: _Slot, *, failed: bool) -> None:
+    def _start_again(self, slot: _Slot, *, failed: bool, by_kill: bool = False) -> None:
         if self._stopping:
             return
         if not failed:
             slot.failures = 0
             slot.start_at = 0.0
+            return
+        if by_kill and self._ever_ready:
+            # Somebody, or the kernel for want of memory, killed it while it was starting: that says
+            # nothing about the next one.
+            slot.start_at = time.monotonic() + 2 * _BACKOFF_S
             return
         slot.failures += 1
         if slot.failures >= _TRIES and self.failed is None:
@@ -462,6 +472,7 @@ class Supervisor:
         pool = self._pool
         self._stopping = True
         self._populated.set()
+        self._populated.set()
         if not pool.idle():
             self._fail_open(
                 lambda: CancelledError("the pool was closed before this task was finished")
@@ -478,6 +489,7 @@ class Supervisor:
         finally:
             self._launcher.close()
             self._settle_finished()
+            pool.last_stats = pool.stats()
             pool.close_files()
             pool.gone()
             self.done.set()
