@@ -80,7 +80,6 @@ class Supervisor:
         self.done = threading.Event()
         self.deaths = 0
         self._populated = threading.Event()
-        self._populated = threading.Event()
         self._ever_ready = False
         self._stopping = False
         self._oom = OomWatch()
@@ -471,7 +470,6 @@ class Supervisor:
         """Let the workers leave, kill what stays, and give everything back."""
         pool = self._pool
         self._stopping = True
-        self._populated.set()
         self._populated.set()
         if not pool.idle():
             self._fail_open(
