@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _BURST_NS: Final = 50_000
 """Submits that follow each other faster than this are a burst, and are dispatched in batches."""
+_PAUSE_NS: Final = 1_000_000
+"""After a pause of this length a burst is over."""
 _BATCH: Final = 64
 _FEW: Final = 4
 """Submits of a burst that are dispatched at once while a worker may be idle."""
@@ -247,7 +249,12 @@ class Pool:
         # A burst is dispatched in batches. Whatever is left over then is pumped by whoever reads
         # the next result, and there will be one: something is in flight before anything is held back.
         now = _clock()
-        burst = self._burst = self._burst + 1 if now - self._last_ns < _BURST_NS else 0
+        gap = now - self._last_ns
+        if gap < _BURST_NS:
+            burst = self._burst = self._burst + 1
+        else:
+            # Halved, not ended: the caller may only have lost its core for a moment.
+            burst = self._burst = self._burst >> 1 if gap < _PAUSE_NS else 0
         inflight = len(self.dispatcher.inflight)
         if not inflight or (inflight < self.width and burst < _FEW):
             self.dispatcher.pump()
@@ -258,7 +265,7 @@ class Pool:
                 self.leader.drain_in_passing(burst=True)
                 self.dispatcher.pump()
                 now = _clock()
-        elif len(ready) > burst >> 2:
+        elif len(ready) > burst >> 1:
             self.leader.drain_in_passing(burst=False)
             self.dispatcher.pump()
             now = _clock()
@@ -303,6 +310,10 @@ class Pool:
         """A task is final: a submitter that waits for room may go on."""
         with self.room:
             self.room.notify_all()
+
+    def end_burst(self) -> None:
+        """The caller reads a result: what it submits next is wanted at once."""
+        self._burst = 0
 
     def pending(self) -> int:
         """Tasks that are accepted and not final."""

@@ -232,6 +232,10 @@ class Future(cf.Future[T], Generic[T]):
             except Exception:
                 _LOG.exception("a callback of %s raised", self._task.describe())
 
+    def shared(self) -> bool:
+        """Whether it has a Condition."""
+        return self._shared
+
     def _finish(
         self, value: Any, raw: Callable[[], tuple[Any, BaseException | None]] | None, failed: bool
     ) -> bool:

@@ -80,6 +80,7 @@ class Leader:
             (`time.monotonic()`) is over: then the caller follows, or raises.
         """
         pool = self._pool
+        pool.end_burst()
         while not done():
             pool.check_process()
             if self.wanted or not self.section.try_enter():
@@ -234,7 +235,7 @@ class Leader:
                     future.worker = worker
                     future._result = payload
                     future._state = FINISHED
-                    if future._shared:  # type: ignore[unreachable]
+                    if future.shared():
                         # A finalizer ran just now, in this very thread, and made a Condition.
                         self.finished.append((future, payload, None, False))
                     busy += ns
