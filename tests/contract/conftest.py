@@ -1,0 +1,65 @@
+"""Pools that the tests of a module share, one for each start method.
+
+They are made before and ended after the look at what a test leaves behind, so a test sees its own
+leaks and not the pool's processes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mpsched import WorkStealingExecutor
+from tests.support.gates import Gate, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def start_method(request: pytest.FixtureRequest) -> str:
+    """A way to start workers; wider than in the rest of the suite, so that pools can be shared."""
+    method: str = request.param
+    if method != "spawn" and not hasattr(os, "fork"):
+        pytest.skip(f"no {method} on this system")
+    return method
+
+
+@pytest.fixture(scope="module")
+def shared_pool(start_method: str) -> Iterator[WorkStealingExecutor]:
+    """A pool of two workers for all tests of a module; they have all started."""
+    ex = WorkStealingExecutor(WORKERS, mp_context=start_method)
+    settle(ex)
+    yield ex
+    ex.shutdown()
+
+
+@pytest.fixture
+def pool(shared_pool: WorkStealingExecutor) -> Iterator[WorkStealingExecutor]:
+    """The shared pool; the test must leave it working, with nothing open and all its workers."""
+    yield shared_pool
+    settle(shared_pool)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate, opened at the end at the latest, so that a failed test hangs nobody."""
+    made = Gate(tmp_path / "gate")
+    yield made
+    made.open()
+
+
+def settle(ex: WorkStealingExecutor) -> None:
+    """Wait until every worker of a pool has started and nothing is open."""
+
+    def settled() -> bool:
+        stats = ex.stats()
+        return not stats.inflight and not stats.ready and all(w.pid for w in stats.workers)
+
+    wait_until(settled, "a pool with all its workers and nothing to do")
+    assert ex.state == "accepting"
