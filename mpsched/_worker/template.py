@@ -171,6 +171,8 @@ class _Template:
     def _become_worker(self, index: int, incarnation: int) -> NoReturn:
         """Run in the fork: introduce itself, let go of all that is the template's, and work."""
         try:
+            # First, because it keeps the siblings alive as long as it is open anywhere.
+            os.close(self._held)
             # The worker itself says that it exists, before it does anything else, and closes its
             # copy of the socket after that. So when the parent reads end-of-file, every worker that
             # will ever run a task has been announced: none can act unseen after the template died.
@@ -178,7 +180,7 @@ class _Template:
             self._control.setblocking(True)
             started = Record(Kind.STARTED, index, incarnation, os.getpid(), fd=me)
             send(self._control, started)
-            for fd in (me, self._held, *self._of_parent, *self._children):
+            for fd in (me, *self._of_parent, *self._children):
                 os.close(fd)
             lifeline.tie(self._line)
             self._control.close()
