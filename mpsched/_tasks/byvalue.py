@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from mpsched._tasks.namespaces import ClassRecord, Space
 
+_ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+_SHORT: Final = 40  # bytes of a pickle that is its own digest
 _CLASS_PARTS: Final = 6  # how cloudpickle reduces a class that travels by value
 
 
@@ -78,7 +80,9 @@ class Bundle:
         self._spaces: dict[str, Space] = {}
         self._classes: dict[str, tuple[bytes, bytes, bytes]] = {}
         self._asked: set[tuple[str, str] | str] = set()
-        self._todo: deque[Callable[[], None]] = deque()
+        self._todo: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._file = io.BytesIO()
+        self._pickler = _Pickler(self._file, self)
 
     @property
     def spaces(self) -> Iterable[Space]:
@@ -86,10 +90,18 @@ class Bundle:
         return self._spaces.values()
 
     def dump(self, obj: Any, keep: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
-        """Pickle one object of the bundle. Raises whatever pickling raises."""
-        with io.BytesIO() as file:
-            _Pickler(file, self, keep).dump(obj)
-            return file.getvalue()
+        """Pickle one object of the bundle; `keep` as `buffer_callback`. Raises what pickling raises."""
+        if type(obj) in _ATOMS:
+            return pickle.dumps(obj, 5)
+        if keep is not None:
+            with io.BytesIO() as file:
+                _Pickler(file, self, keep).save(obj)
+                return file.getvalue()
+        file = self._file
+        file.seek(0)
+        file.truncate()
+        self._pickler.save(obj)
+        return file.getvalue()
 
     def complete(self) -> None:
         """Pickle what the dumped objects need.
@@ -98,7 +110,8 @@ class Bundle:
             PartFailed: Something of it cannot be pickled; `__cause__` says why.
         """
         while self._todo:
-            self._todo.popleft()()
+            add, args = self._todo.popleft()
+            add(*args)
 
     def pack_value(self, root: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
         """Return the pickle of a value, whose out-of-band buffers are `buffers`, in this order."""
@@ -143,13 +156,13 @@ class Bundle:
             return
         self._asked.add((space.id, name))
         if not (self.going_home and (space.importable or name in space.tokens)):
-            self._todo.append(functools.partial(self._add_global, space, name))
+            self._todo.append((self._add_global, (space, name)))
 
     def need_class(self, cls: type, record: ClassRecord, reduced: tuple[Any, ...]) -> None:
         """The receiver needs one class."""
         if record.id not in self._asked:
             self._asked.add(record.id)
-            self._todo.append(functools.partial(self._add_class, cls, record, reduced))
+            self._todo.append((self._add_class, (cls, record, reduced)))
 
     def _add_global(self, space: Space, name: str) -> None:
         try:
@@ -169,7 +182,7 @@ class Bundle:
         except BaseException as error:
             raise PartFailed(f"global {name!r}", value) from error
         # The parent's version travels on from a worker; what that has assigned itself has none.
-        token = space.tokens.get(name) if namespaces.in_worker else _digest(data, state or b"")
+        token = space.tokens.get(name) if namespaces.in_worker else _version(data, state)
         self.globals[space.id, name] = token, data, state
 
     def _dump_global(self, space: Space, name: str, value: Any) -> bytes:
@@ -179,7 +192,7 @@ class Bundle:
         if type(value) is not object:
             try:
                 return self.dump(value)
-            except (pickle.PicklingError, TypeError, AttributeError):
+            except Exception:  # whatever its `__reduce__` says, the module itself can be imported
                 pass
         return self.dump(_Call(namespaces.module_global, space.id, name))
 
@@ -208,6 +221,13 @@ def is_sent_as_global(value: Any, space: Space, name: str) -> bool:
         and value.__name__ == name
         and not space.importable
     )
+
+
+def _version(value: bytes, state: bytes | None) -> bytes:
+    """Return what tells two values of a global apart."""
+    if state is None and len(value) < _SHORT:
+        return b"=" + value
+    return _digest(value, state or b"")
 
 
 def _digest(*parts: bytes) -> bytes:
@@ -313,6 +333,7 @@ def _name_alone(name: str, _: Any) -> str:
 
 
 _REDUCERS: Final = _reducers()
+_OURS: Final = vars(namespaces)
 _NAMED_TYPES: Final = {v: k for k, v in vars(types).items() if isinstance(v, type)}
 
 
@@ -325,15 +346,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         self,
         file: io.BytesIO,
         bundle: Bundle,
-        keep: Callable[[pickle.PickleBuffer], Any] | None,
+        keep: Callable[[pickle.PickleBuffer], Any] | None = None,
     ) -> None:
         if _Pickler._known != len(copyreg.dispatch_table):
             # One plain dict: the C pickler asks it for every object, and a ChainMap is slow.
             _Pickler._known = len(copyreg.dispatch_table)
             _Pickler.dispatch_table = {**cloudpickle.Pickler.dispatch_table, **_REDUCERS}
-        super().__init__(file, protocol=5, buffer_callback=keep)
+        # Not cloudpickle's own `__init__` and `dump`, whose work nobody needs here.
+        pickle.Pickler.__init__(self, file, 5, buffer_callback=keep)
         self._bundle = bundle
         self._closures: set[int] = set()
+
+    def save(self, obj: Any) -> None:
+        """Write one pickle, which refers to none before it."""
+        self.clear_memo()
+        self._closures.clear()
+        pickle.Pickler.dump(self, obj)
 
     def reducer_override(self, obj: Any) -> Any:
         """Say how to pickle functions, cells, modules and classes. Called by the C pickler."""
@@ -351,7 +379,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return NotImplemented
 
     def _reduce_function(self, fn: types.FunctionType) -> Any:
-        if functions.importable_name(fn) is not None:
+        if fn.__globals__ is _OURS or functions.importable_name(fn) is not None:
             return NotImplemented
         bundle, name = self._bundle, fn.__name__
         space = namespaces.space_of(fn.__globals__)
@@ -360,11 +388,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             if known is not None and known[1] is fn:
                 return namespaces.home_function, (space.id, name)
         bundle.need_space(space)
-        if space.globals.get(name) is fn and is_sent_as_global(fn, space, name):
+        if (
+            space.globals.get(name) is fn
+            and is_sent_as_global(fn, space, name)
             # A worker that has made this name its own must not send it as the parent's.
-            if not (bundle.going_home and name in space.tokens):
-                bundle.need_global(space, name)
-                return namespaces.sent_function, (space.id, name)
+            and not (bundle.going_home and name in space.tokens)
+        ):
+            bundle.need_global(space, name)
+            return namespaces.sent_function, (space.id, name)
         bundle.need_globals_of(fn, space)
         self._closures.update(map(id, fn.__closure__ or ()))
         made = (marshalled(fn.__code__), space.id, name, fn.__closure__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pickle
 import reprlib
@@ -195,25 +196,22 @@ class _Repr(reprlib.Repr):
 
 
 def short_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int = 120) -> str:
-    """Return a call as text, such as `f(1, 'abc', key=[1, 2, ...])`. Never raises."""
-    parts: list[str] = []
-    left = limit - len(name) - 2
+    """Return a call as text, such as `f(1, 'abc', key=[1, 2, ...])`.
+
+    At most `limit` characters; looks at no more arguments than fit. Never raises.
+    """
+    text = f"{name}("
+    separator = ""
     try:
-        for value in args:
-            parts.append(_short(value))
-            left -= len(parts[-1]) + 2
-            if left < 0:
+        named = itertools.chain(((None, value) for value in args), kwargs.items())
+        for key, value in named:
+            if len(text) > limit:
                 break
-        if left >= 0:
-            for key, value in kwargs.items():
-                parts.append(f"{key}={_short(value)}")
-                left -= len(parts[-1]) + 2
-                if left < 0:
-                    break
+            text += separator + ("" if key is None else f"{key}=") + _short(value)
+            separator = ", "
     except BaseException:  # a sequence of the user's
-        parts.append("...")
-    text = f"{name}({', '.join(parts)})"
-    return text if len(text) <= limit else text[: limit - 2] + "…)"
+        text += separator + "..."
+    return text + ")" if len(text) < limit else text[: limit - 2] + "…)"
 
 
 def _short(value: Any) -> str:

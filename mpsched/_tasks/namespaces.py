@@ -6,6 +6,7 @@ worker that receives functions alone never imports cloudpickle. Both sides share
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
 import marshal
@@ -31,8 +32,9 @@ and again. Larger: memory for lambdas that nobody uses any more."""
 _CLASSES_KEPT: Final = 512
 """Classes by value that stay alive though nobody in this process refers to them."""
 
-_ANONYMOUS_KEPT: Final = 64
-"""Namespaces of no module (a console's dict) that stay alive though nobody refers to them."""
+_ANONYMOUS_KEPT: Final = 16
+"""Namespaces of no module (a console's dict) that stay alive though nobody refers to them. Smaller:
+programs with many of them lose what an initializer set there. Larger: memory that a program dropped."""
 
 
 class GlobalEntry(NamedTuple):
@@ -189,12 +191,15 @@ def _space(entry: SpaceEntry) -> Space:
         return _of_module(functions.import_module(entry.id), entry.id, importable=True)
     module = sys.modules.get(entry.id)
     if module is not None:
+        vars(module).setdefault("__builtins__", builtins)
         return _of_module(module, entry.id, importable=False)
     known = registry.anonymous.get(entry.id) or registry.spaces.get(entry.id)
     if known is None:
         # Not in `sys.modules`: an import would find a module that is not whole.
         module = types.ModuleType(entry.name or "")
         module.__package__ = entry.package
+        # Imports in C (pickle's) look it up in the globals of the frame that they are called from.
+        vars(module)["__builtins__"] = builtins
         known = Space(entry.id, vars(module), module)
         if "#" in entry.id:
             _keep(registry.anonymous, entry.id, known, _ANONYMOUS_KEPT)
@@ -247,7 +252,10 @@ class _Load:
         self.applying: set[str] = set()
 
     def assign(self) -> None:
-        """Bring the globals that came to their places, as VALUE-2 says."""
+        """Bring classes and globals to what they were when they were sent, as VALUE-2 says."""
+        for ident in self.classes:
+            if ident in registry.classes:
+                self.class_by_id(ident, ident)
         for (ident, name), entry in self.entries.items():
             space = self.spaces[ident]
             here = space.globals
@@ -376,8 +384,6 @@ def open_callable(
     try:
         load.assign()
         if known is not None:
-            for ident in classes:
-                load.class_by_id(ident, ident)
             _keep(registry.loaded, key, known, _FUNCTIONS_KEPT)
             return known
         fn = pickle.loads(root)

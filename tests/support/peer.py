@@ -1,18 +1,22 @@
 """A second interpreter that plays the worker for the codec: calls in, results out, over pipes.
 
-Imported by scripts that play the parent; see `tests/unit/tasks/test_byvalue.py`.
+Used by tests, and by scripts, that play the parent; see `tests/process/test_byvalue.py`.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
-from typing import Any
+import types
+from pathlib import Path
+from typing import Any, Self
 
 from mpsched._tasks import codec, failure, functions
 
 _ALL_IN_BAND = 1 << 40
+_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Peer:
@@ -23,9 +27,10 @@ class Peer:
             [sys.executable, *options, "-c", "from tests.support import peer; peer.serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([_ROOT, *filter(None, sys.path)])},
         )
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,8 +67,6 @@ class Peer:
 
 def serve() -> None:
     """Be the worker: until the end of standard input."""
-    import types
-
     sys.modules["__main__"] = types.ModuleType("__main__")  # as a worker of the pool has it
     codec.enter_worker()
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
