@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
@@ -74,6 +75,7 @@ class Future(cf.Future[T], Generic[T]):
     _state: str = PENDING
     _result: Any = None
     _exception: BaseException | None = None
+    _trace: TracebackType | None = None
     _raw: Callable[[], tuple[Any, BaseException | None]] | None = None
     _shared = False  # has a Condition
     _unread: _Unread | None = None
@@ -154,7 +156,8 @@ class Future(cf.Future[T], Generic[T]):
         error = self._outcome()
         if error is not None:
             try:
-                raise error
+                # Without the frames of earlier readers: a traceback would grow with each of them.
+                raise error.with_traceback(self._trace)
             finally:
                 # Break the cycle error -> traceback -> frame -> error.
                 del error, self
@@ -191,6 +194,7 @@ class Future(cf.Future[T], Generic[T]):
             with COMPLETION:
                 if self._raw is not None:
                     self._result, self._exception = value, error
+                    self._trace = None if error is None else error.__traceback__
                     self._raw = None
         if self._unread is not None:
             self._unread.silence()

@@ -1,0 +1,224 @@
+"""What tests of failing and dying workers run in them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import mpsched
+
+_HANG_S = 120.0
+
+
+def identity(value: Any) -> Any:
+    return value
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def die(how: str) -> NoReturn:
+    """End this process: `_exit N`, `signal N`, `abort`, `segv`."""
+    name, _, number = how.partition(" ")
+    # A core dump and a report of the interpreter would only cost time.
+    import faulthandler
+    import resource
+
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if name == "_exit":
+        os._exit(int(number))
+    elif name == "signal":
+        os.kill(os.getpid(), int(number))
+    elif name == "abort":
+        os.abort()
+    else:
+        ctypes.string_at(0)
+    time.sleep(_HANG_S)
+    raise AssertionError(f"{how} has not ended the process")
+
+
+def touch(path: str) -> None:
+    Path(path).touch()
+
+
+def write_line(path: str, text: str) -> None:
+    """Append one line; whole, whoever else writes."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(fd, f"{text}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def hold(folder: str, name: str) -> str:
+    """Say who runs it, and wait until the test lets it go on."""
+    started = Path(folder, f"{name}.started")
+    draft = started.with_suffix(f".{os.getpid()}")
+    draft.write_text(str(os.getpid()))
+    draft.rename(started)
+    wait_for_file(Path(folder, f"{name}.go"))
+    return name
+
+
+def wait_for_file(path: Path) -> None:
+    until = time.monotonic() + _HANG_S
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} did not come")
+        time.sleep(0.002)
+
+
+def meet(folder: str, count: int) -> int:
+    """Wait until `count` workers are here; return this one's index."""
+    worker = mpsched.current_worker()
+    assert worker is not None
+    Path(folder, str(worker.index)).touch()
+    until = time.monotonic() + _HANG_S
+    while len(os.listdir(folder)) < count:
+        if time.monotonic() > until:
+            raise TimeoutError(f"only {os.listdir(folder)} came")
+        time.sleep(0.002)
+    return worker.index
+
+
+def attempt() -> int:
+    task = mpsched.current_task()
+    assert task is not None
+    return task.attempt
+
+
+def die_until(last: int, how: str, log: str) -> int:
+    """Die in each attempt before number `last`, which returns its number."""
+    number = attempt()
+    write_line(log, f"{number} {os.getpid()}")
+    if number < last:
+        die(how)
+    return number
+
+
+def fail_until(last: int, log: str) -> int:
+    """Raise in each attempt before number `last`, which returns its number."""
+    number = attempt()
+    write_line(log, f"{number} {os.getpid()}")
+    if number < last:
+        raise ConnectionError(f"attempt {number}")
+    return number
+
+
+def slow_death(last: int, seconds: float, log: str) -> int:
+    """Note when each attempt runs; all but the last die at their end."""
+    number = attempt()
+    write_line(log, f"{number} begin {time.monotonic_ns()}")
+    time.sleep(seconds)
+    write_line(log, f"{number} end {time.monotonic_ns()}")
+    if number < last:
+        die(f"signal {signal.SIGKILL:d}")
+    return number
+
+
+def die_at(index: int, victim: int, seconds: float) -> int:
+    """Return the item, but die at one of them."""
+    if index == victim:
+        die(f"signal {signal.SIGKILL:d}")
+    time.sleep(seconds)
+    return index
+
+
+def stubborn(folder: str, name: str) -> None:
+    """Run for ever, whatever is raised."""
+    Path(folder, f"{name}.started").write_text(str(os.getpid()))
+    until = time.monotonic() + _HANG_S
+    while time.monotonic() < until:
+        try:
+            while time.monotonic() < until:
+                time.sleep(0.01)
+        except BaseException:
+            continue
+
+
+def until_asked(folder: str, name: str) -> str:
+    """Run until its signal is set."""
+    task = mpsched.current_task()
+    assert task is not None
+    Path(folder, f"{name}.started").write_text(str(os.getpid()))
+    until = time.monotonic() + _HANG_S
+    while not task.cancelled:
+        if time.monotonic() > until:
+            raise TimeoutError("nobody asked")
+        time.sleep(0.002)
+    return "asked"
+
+
+def size_of(data: Any) -> int:
+    return len(data)
+
+
+def large(count: int) -> bytes:
+    return bytes(count)
+
+
+def large_then_die(count: int) -> bytes:
+    """Return something that kills its process while it is being sent."""
+    return bytes(count)
+
+
+def act(how: str) -> None:
+    """Fail: `raise`, `exit` or as in `die`."""
+    if how == "raise":
+        raise ValueError("a trap")
+    if how == "exit":
+        sys.exit(3)
+    die(how)
+
+
+class OnPickle:
+    """Fails when it is pickled."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        act(self.how)
+        return OnPickle, (self.how,)
+
+
+class OnUnpickle:
+    """Fails when it is unpickled, in whichever process."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __reduce__(self) -> Any:
+        return act, (self.how,)
+
+
+def make(kind: type, how: str) -> Any:
+    """Return an object that fails on its way to the parent."""
+    return kind(how)
+
+
+class Slow:
+    """Takes its time to be unpickled, and says so before."""
+
+    def __init__(self, folder: str, name: str, data: bytes) -> None:
+        self.state = folder, name, data
+
+    def __reduce__(self) -> Any:
+        return _slowly, self.state
+
+
+def _slowly(folder: str, name: str, data: bytes) -> bytes:
+    hold(folder, name)
+    return data
