@@ -57,6 +57,7 @@ class ResultWriter:
     """
 
     __slots__ = (
+        "_at",
         "_bytes",
         "_capacity",
         "_data",
@@ -64,6 +65,7 @@ class ResultWriter:
         "_first_byte",
         "_head",
         "_ring",
+        "_room_until",
         "_tail",
         "_wait",
         "_words",
@@ -89,6 +91,9 @@ class ResultWriter:
         self._bytes = data[first * 8 : (first + layout.result_words) * 8]
         self._doubles = self._bytes.cast("d")
         self._wait = wait
+        # TAIL, whose only writer this is, and how far it may go as far as we know.
+        self._at = int(words[self._tail])
+        self._room_until = int(words[self._head]) + layout.result_words
 
     @property
     def largest(self) -> int:
@@ -97,7 +102,12 @@ class ResultWriter:
 
     def write(self, ident: int, handle: int, kind: int, ns: int, value: float = 0) -> None:
         """Append a record without a payload."""
-        position = self._reserve(HEAD_WORDS)
+        tail = self._at
+        position = tail & (self._capacity - 1)
+        after = position + HEAD_WORDS
+        if after > self._capacity or tail + HEAD_WORDS > self._room_until:
+            position = self._reserve(HEAD_WORDS)
+            tail, after = self._at, position + HEAD_WORDS
         ring = self._ring
         ring[position] = ident
         ring[position + 1] = handle | kind << 24
@@ -106,8 +116,9 @@ class ResultWriter:
             self._doubles[position + 3] = value
         else:
             ring[position + 3] = int(value) & MASK64
-        # Pairs with the reader's load of TAIL in ResultReader.read.
-        self._words[self._tail] += HEAD_WORDS
+        self._at = tail + HEAD_WORDS
+        # Pairs with the reader's load of TAIL in ResultReader.take.
+        self._words[self._tail] = tail + HEAD_WORDS
 
     def write_payload(
         self, ident: int, handle: int, kind: int, ns: int, payload: bytes, value: int = 0
@@ -123,22 +134,24 @@ class ResultWriter:
         ring[position + 3] = value
         at = (position + HEAD_WORDS) * 8
         self._bytes[at : at + size] = payload
-        self._words[self._tail] += need
+        self._at += need
+        self._words[self._tail] = self._at
 
     def _reserve(self, need: int) -> int:
         """Wait for `need` neighbouring words; return where they start."""
-        words, capacity = self._words, self._capacity
+        capacity = self._capacity
         while True:
-            tail = words[self._tail]
+            tail = self._at
             position: int = tail & (capacity - 1)
-            free = capacity - (tail - words[self._head])
+            self._room_until = self._words[self._head] + capacity
             room = capacity - position
             if need <= room:
-                if need <= free:
+                if tail + need <= self._room_until:
                     return position
-            elif room + need <= free:
+            elif tail + room + need <= self._room_until:
                 self._ring[position] = 0
-                words[self._tail] = tail + room
+                self._at = tail + room
+                self._words[self._tail] = tail + room
                 continue
             self._wait()
 

@@ -70,7 +70,6 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
     local, inbox, run = worker.local, worker.inbox, runner.run
     words, block = worker.words, worker.block
     flush_ns = int(worker.settings.flush_s * 1e9)
-    clock = time.monotonic_ns
     budget = max_tasks or -1
     fruitless = 0
     while True:
@@ -92,13 +91,13 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
                 # Something is there that nobody gives us (a stopped process holds its lock).
                 time.sleep(min(0.001, 0.00001 * 2 ** min(fruitless, 10)))
             continue
-        run(handle)
+        now = run(handle)
         fruitless = 0
         worker.unflushed += 1
         if (
             (not local and not len(inbox))
             or worker.unflushed >= _BATCH
-            or clock() - worker.last_flush_ns >= flush_ns
+            or now - worker.last_flush_ns >= flush_ns
         ):
             worker.ring_the_parent()
         budget -= 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._shm import payloads
-from mpsched._tasks import codec, failure, table as tab
+from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._worker import deliver
 from mpsched._worker.chunk import Chunk
@@ -18,58 +18,105 @@ if TYPE_CHECKING:
 
     from mpsched._worker.worker import Worker
 
+_LOW: Final = 255
+"""Kind and flags of a META word."""
+_loads = pickle.loads
+_clock = time.monotonic_ns
+
 
 class Runner:
     """Runs the roots of one worker, in its main thread."""
 
-    __slots__ = ("_functions", "_parent_pid", "_worker")
+    __slots__ = (
+        "_functions",
+        "_ident",
+        "_meta",
+        "_parent_pid",
+        "_read_frame",
+        "_running",
+        "_state",
+        "_worker",
+    )
 
     def __init__(self, worker: Worker, parent_pid: int) -> None:
         self._worker = worker
         self._parent_pid = parent_pid
+        table = worker.table
+        self._state, self._ident, self._meta = table.state, table.ident, table.meta
+        self._read_frame = table.read_frame
+        self._running = st.word(st.RUNNING, worker.index)
         self._functions = FunctionReader(worker.segment.bytes, worker.words, worker.config.layout)
 
-    def run(self, handle: int) -> None:
-        """Run the root `handle`, which `popleft` has just started."""
+    def run(self, handle: int) -> int:
+        """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
         worker = self._worker
-        table = worker.table
         # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
-        table.state[handle] = worker._running_word  # noqa: SLF001 - one noun, two files
-        ident = table.ident[handle]
-        meta = table.meta[handle]
+        self._state[handle] = self._running
+        ident = self._ident[handle]
+        meta = self._meta[handle]
+        worker.current = handle
+        if meta & _LOW != tab.KIND_ARGS:
+            return self._run_other(handle, ident, meta)
+        # The common case, written out: a function by number, arguments that lie in the table.
+        try:
+            args = _loads(self._read_frame(handle))
+            fn = self._functions[meta >> tab.FUNCTION_SHIFT]
+        except BaseException as problem:
+            self._undecodable(ident, handle, problem)
+            return self._ended(0, _clock())
+        begun = _clock()
+        try:
+            result = fn(*args)
+        except BaseException as problem:
+            now = _clock()
+            self._failed(ident, handle, now - begun, problem, fn, args, None)
+            del problem
+        else:
+            now = _clock()
+            deliver.value(worker, ident, handle, now - begun, result)
+            # A large result must not live until the next task's is there.
+            del result
+        return self._ended(now - begun, now)
+
+    def _run_other(self, handle: int, ident: int, meta: int) -> int:
+        worker = self._worker
         if meta & tab.FLAG_TIMED:
             # Read by the parent's limit watch (limits.py): the time limit counts from here.
-            table.started[handle] = time.monotonic_ns()
-        worker.current = handle
+            worker.table.started[handle] = _clock()
         kind = meta & tab.KIND_MASK
-        ns = 0
         try:
             fn, args, kwargs = self._decode(handle, meta, kind)
         except BaseException as problem:
             self._undecodable(ident, handle, problem)
+            return self._ended(0, _clock())
+        begun = _clock()
+        if kind == tab.KIND_CHUNK:
+            worker.chunk = chunk = Chunk(worker, ident, handle, fn, kwargs is not None, args)
+            try:
+                chunk.run()
+            finally:
+                worker.chunk = None
+            now = _clock()
         else:
-            if kind == tab.KIND_CHUNK:
-                chunk = Chunk(worker, ident, handle, fn, kwargs is not None, args)
-                worker.chunk = chunk
-                try:
-                    ns = chunk.run()
-                finally:
-                    worker.chunk = None
+            try:
+                result = fn(*args, **kwargs) if kwargs else fn(*args)
+            except BaseException as problem:
+                now = _clock()
+                self._failed(ident, handle, now - begun, problem, fn, args, kwargs)
+                del problem
             else:
-                begun = time.monotonic_ns()
-                try:
-                    result = fn(*args, **kwargs) if kwargs else fn(*args)
-                except BaseException as problem:
-                    ns = time.monotonic_ns() - begun
-                    self._failed(ident, handle, ns, problem, fn, args, kwargs)
-                    del problem
-                else:
-                    ns = time.monotonic_ns() - begun
-                    deliver.value(worker, ident, handle, ns, result)
-                    # A large result must not live until the next task's is there.
-                    del result
+                now = _clock()
+                deliver.value(worker, ident, handle, now - begun, result)
+                del result
+        worker.seed, worker.limit_ns = None, 0
+        return self._ended(now - begun, now)
+
+    def _ended(self, ns: int, now: int) -> int:
+        worker = self._worker
         worker.current = None
-        worker.note_time(ns)
+        worker.executed += 1
+        worker.busy_ns += ns
+        return now
 
     def _decode(
         self, handle: int, meta: int, kind: int
@@ -80,8 +127,6 @@ class Runner:
         if meta & tab.FLAG_CONTEXT:
             seed, limit, data = pickle.loads(data)
             self._worker.seed, self._worker.limit_ns = seed, limit
-        else:
-            self._worker.seed, self._worker.limit_ns = None, 0
         if meta & tab.FLAG_EXTERNAL:
             data, buffers = self._fetch(data)
         number = meta >> tab.FUNCTION_SHIFT

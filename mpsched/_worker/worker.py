@@ -21,7 +21,6 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import fence
-from mpsched._tasks import state as st
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, TaskTable
 from mpsched._worker.context import TaskContext
@@ -82,7 +81,6 @@ class Worker:
         self._context: tuple[int, TaskContext] | None = None
         # Which victim comes first must differ between workers and between tries (stealing.md 2.8).
         self._random = random.Random(os.urandom(8))  # noqa: S311 - only spreads the thieves
-        self._running_word = st.word(st.RUNNING, index)
 
     # --- what the task asks ---------------------------------------------------------------------
 
@@ -197,6 +195,11 @@ class Worker:
         now = time.monotonic_ns()
         self.last_flush_ns = now
         words, block = self.words, self.block
+        fresh = self.executed - words[block + lay.B_EXECUTED]
+        if fresh > 0:
+            mean = (self.busy_ns - words[block + lay.B_BUSY_NS]) / fresh
+            recent = self._recent_ns
+            self._recent_ns = mean + 1.0 if not recent else recent + (mean - recent) * 0.5
         words[block + lay.B_EXECUTED] = self.executed
         words[block + lay.B_ITEMS] = self.items
         words[block + lay.B_BUSY_NS] = self.busy_ns
@@ -215,13 +218,6 @@ class Worker:
         self.ring_the_parent()
         # The parent does not ring back for room; half a millisecond is what it needs to drain a ring.
         time.sleep(0.0005)
-
-    def note_time(self, ns: int) -> None:
-        """Count a finished root that took `ns` in user code."""
-        self.executed += 1
-        self.busy_ns += ns
-        recent = self._recent_ns
-        self._recent_ns = ns + 1.0 if not recent else recent + (ns - recent) * 0.125
 
     def stopping(self) -> bool:
         """Whether the parent asked this worker to leave."""
