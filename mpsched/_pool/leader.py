@@ -93,11 +93,14 @@ class Leader:
                         pool.dispatcher.pump()
                         if done():
                             break
+                    if self.finished:
+                        # Perhaps what this thread waits for; the collector rings back (`settled`).
+                        pool.collector_bell.wake()
                     # Announce, then look at every ring once more; pairs with
                     # Worker.ring_the_parent (publish, fence, read H_WAIT).
                     words[lay.H_WAIT] = lay.WAIT_LEADER
                     fence()
-                    if not self._all_empty():
+                    if not self._all_empty() or done():
                         words[lay.H_WAIT] = lay.WAIT_NOBODY
                         continue
                     left = None if deadline is None else deadline - time.monotonic()
@@ -126,6 +129,11 @@ class Leader:
         # ... and what was published before is told to it.
         if self.wanted or self.finished or pool.ready or not self._all_empty():
             pool.collector_bell.wake()
+
+    def settled(self) -> None:
+        """The collector has completed futures: the leader may have waited for one of them."""
+        if self._words[lay.H_WAIT] == lay.WAIT_LEADER:
+            self._pool.leader_bell.wake()
 
     def linger(self) -> bool:
         """Let results lie for a moment, because this thread is about to read them. Section held.

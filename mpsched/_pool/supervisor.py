@@ -167,12 +167,16 @@ class Supervisor:
         return bool(ready)
 
     def _settle_finished(self) -> None:
-        finished = self._pool.leader.finished
+        leader = self._pool.leader
+        finished = leader.finished
+        if not finished:
+            return
         while finished:
             future, value, raw, failed = finished[0]
             # Callbacks run here. First settled, then forgotten: `idle` must not be true in between.
             future._settle(value, raw, failed=failed)
             finished.popleft()
+        leader.settled()
 
     def _report_runs(self) -> None:
         pool = self._pool
