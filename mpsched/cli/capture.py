@@ -154,11 +154,14 @@ class Tap:
 
 
 def line_buffered() -> None:
-    """Let Python's streams write whole lines at once, though they are no terminal."""
+    """Let Python's streams write whole lines at once, though they are no terminal.
+
+    Also where PYTHONUNBUFFERED would have them write each piece: two workers' lines would mix.
+    """
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(line_buffering=True)
+            reconfigure(line_buffering=True, write_through=False)
 
 
 def flush_all() -> None:

@@ -121,7 +121,8 @@ class Serial:
         self._folded: list[Outcome] = []
         self._stopped = False
         try:
-            task.prepare(plan, in_process=True)
+            with running():
+                task.prepare(plan, in_process=True)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -229,6 +230,7 @@ class Pool:
         self._taken = 0.0  # when the last batch was
         self._inputs: Inputs | None = None
         self._feeder: threading.Thread | None = None
+        self._totals: Totals | None = None
         self._looked = time.monotonic()
         self._busy: list[float] = []
 
@@ -262,6 +264,7 @@ class Pool:
     def abandon(self) -> list[Outcome]:
         """Start no more, end what runs within `GRACE`; return what has ended meanwhile."""
         self._stop_feeding()
+        self._totals = self.totals()
         self._executor.close(timeout=GRACE, cancel_pending=True, kill_after=0.0)
         outcomes: list[Outcome] = []
         while not self._done.empty():
@@ -285,7 +288,9 @@ class Pool:
         ]
 
     def totals(self) -> Totals:
-        """Return what the workers have done."""
+        """Return what the workers have done; the counters themselves go with the pool."""
+        if self._totals is not None:
+            return self._totals
         stats = self._executor.stats()
         return Totals(len(stats.workers), stats.steals, stats.deaths)
 

@@ -118,6 +118,7 @@ class Inputs:
     def replace_items(self, items: Iterable[Item], total: int) -> None:
         """Iterate over these from now on: a choice of the items, or another order."""
         self._items = iter(items)
+        self._made = 0
         self.total = total
 
     def close(self) -> None:

@@ -61,6 +61,13 @@ class Screen:
         """Return the stream, for a bar; None if standard error is closed."""
         return self._stream
 
+    def has_width(self) -> bool:
+        """Whether the terminal says how wide it is; some have 0 columns, and would show nothing."""
+        try:
+            return self._stream is not None and os.get_terminal_size(self._stream.fileno())[0] > 0
+        except OSError:
+            return False
+
     def say(self, text: str) -> None:
         """Write whole lines. Any thread."""
         if self._stream is None:
@@ -148,7 +155,7 @@ class Bar:
             total=total,
             initial=done,
             file=self._screen.stream,
-            dynamic_ncols=True,
+            dynamic_ncols=self._screen.has_width(),
             smoothing=0.1,
             leave=False,
         )

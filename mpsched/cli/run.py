@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -84,6 +85,7 @@ class _Run:
         self._tree = Tree() if self._options.reduce is not None else None
         self._answer: Outcome | None = None
         self._interrupted = False
+        self._given_up = False
         self._ended = False
         """Whether the tree knows how many inputs there were."""
         self._looked = 0.0
@@ -93,6 +95,10 @@ class _Run:
 
     def go(self) -> int:
         """Run, finish the output, say what was; return the exit status."""
+        if self._job.resumption is not None:
+            self._screen.say(f"mpsched: {self._job.counts}")
+        if self._job.inputs.total == 0:
+            return self._nothing_to_run()
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._signals.catch())
             if isinstance(self._progress, Bar):
@@ -100,15 +106,27 @@ class _Run:
             stack.callback(self._progress.close)
             self._put_existing()
             self._unfinished = {item.i: item.target for item in self._job.held if item.target}
-            if self._options.workers == 0:
-                # Ctrl-C may interrupt FUNC here, where it runs in this process.
-                self._engine = engines.Serial(
-                    self._job.plan, self._options, self._signals.may_raise
-                )
-            else:
-                self._engine = engines.Pool(self._job.plan, self._options, self._make_executor)
-            stack.callback(self._engine.close)
-            return self._run(self._engine)
+            engine = self._engine = self._made_engine()
+            stack.callback(engine.close)
+            return self._run(engine)
+
+    def _made_engine(self) -> Engine:
+        plan, options = self._job.plan, self._options
+        if options.workers != 0:
+            return engines.Pool(plan, options, self._make_executor)
+        try:
+            # Ctrl-C may interrupt FUNC here, where it runs in this process.
+            return engines.Serial(plan, options, self._signals.may_raise)
+        except engines.PoolBroken as problem:
+            raise Usage(str(problem)) from None
+
+    def _nothing_to_run(self) -> int:
+        """Finish the output of an earlier run, or of inputs whose files are all there."""
+        resumption = self._job.resumption
+        self._put_existing()
+        if self._job.existing or resumption is None or not resumption.is_complete():
+            self._sink.finish()
+        return self._status()
 
     def _run(self, engine: Engine) -> int:
         self._progress.start(self._job.kept, self._job.total())
@@ -154,6 +172,7 @@ class _Run:
                 return
         except KeyboardInterrupt:  # in FUNC with -j 0, or in a write to a slow reader
             self._interrupted = True
+        self._given_up = True
         # A failure now may be the stop's own doing: a subprocess of FUNC gets the same Ctrl-C.
         self._take(one for one in engine.abandon() if one.kind in {"ok", "value"})
         self._write()
@@ -219,7 +238,9 @@ class _Run:
             engine.fold(fold)
 
     def _write(self) -> None:
-        with self._signals.may_raise() if self._job.is_stream else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if self._job.is_stream:  # its reader may be slow; a file's rows must not be torn
+                stack.enter_context(self._signals.may_raise(at_once=not self._given_up))
             self._sink.flush()
         self._sink.tick()
 
@@ -237,7 +258,10 @@ class _Run:
         if self._tree is not None and (self._is_complete() or self._answer is not None):
             self._put_answer()
         if self._job.is_stream:
-            with contextlib.suppress(KeyboardInterrupt), self._signals.may_raise():
+            with (
+                contextlib.suppress(KeyboardInterrupt),
+                self._signals.may_raise(at_once=not self._given_up),
+            ):
                 self._sink.finish()
         elif self._is_complete():
             self._sink.finish()
@@ -285,9 +309,21 @@ class _Run:
             return
         text = self._tally.summary(engine.totals(), self._job.inputs.total)
         first, *rest = text.split("\n")
-        self._screen.say("\n".join([f"mpsched: {first}", *(f"  {line}" for line in rest)]))
+        lines = [f"mpsched: {self._why_stopped()}{first}", *(f"  {line}" for line in rest)]
+        self._screen.say("\n".join(lines))
         if self._options.out is not None and (not self._is_complete() or self._tally.failed):
             self._screen.say(f"  to go on: {self._job.resume_command()}")
+
+    def _why_stopped(self) -> str:
+        """Return why the run ended before its inputs did, as the beginning of a line."""
+        if self._is_complete():
+            return ""
+        if self._signals.received:
+            first = signal.Signals(self._signals.received[0]).name
+            return f"stopped by {'Ctrl-C' if first == 'SIGINT' else first}: "
+        if self._options.max_failures is not None and self._too_many_failed():
+            return f"stopped, {self._tally.failed:,} failed: "
+        return ""
 
     def _status(self) -> int:
         if self._signals.status is not None:

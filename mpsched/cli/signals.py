@@ -47,15 +47,16 @@ class Signals:
                 signal.signal(caught, handler)
 
     @contextlib.contextmanager
-    def may_raise(self) -> Iterator[None]:
+    def may_raise(self, *, at_once: bool = True) -> Iterator[None]:
         """Within, a SIGINT, or a second signal of any kind, raises KeyboardInterrupt.
 
-        Raises:
-            KeyboardInterrupt: At once, if such a signal has come already.
+        Args:
+            at_once: Whether one that has come before raises too. Not for the last writes of a run
+                that is being given up: those only a further signal may cut short.
         """
         self._may_raise = True
         try:
-            if self.abandon:
+            if at_once and self.abandon:
                 raise KeyboardInterrupt
             yield
         finally:
