@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 KEPT_BYTES: Final = 1 << 30
 KEPT_COUNT: Final = 32
 
+# Buffers that one burst remembers. Smaller: calls with several large arrays per item compare them
+# again. Larger: more arrays that are needed no more are held to the end of the call.
+_BURST_COUNT: Final = 8
+
 # The end of a buffer, and bytes spread over it, by which a copy is looked up.
 _EDGE: Final = 64
 _SPREAD: Final = 32
@@ -44,31 +48,34 @@ class _Kept(NamedTuple):
 
 @final
 class Burst:
-    """Some encodings in a row during which no code of the user's runs, as in `map`.
+    """Encodings of one call whose items were all there at the start, as in `map` over a list.
 
-    Nothing can change between them that the caller could have relied on, so within one burst a
-    buffer at the same place is the same without a look at its bytes. It holds what it has seen, so
-    nothing else can come to lie there.
+    The caller hands the items over with the call, so within one burst a buffer at the same place is
+    taken for the same without a look at its bytes: what the first encoding found counts. It holds
+    what it has seen last, so nothing else can come to lie there.
+
+    Not for items that are made while the call runs: a generator may fill one array again and again.
 
     Context:
-        One thread; forget it at the end of the row.
+        One thread at a time; forget it at the end of the call.
     """
 
-    __slots__ = ("_held", "_seen")
+    __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, int], Payload] = {}
-        self._held: list[memoryview] = []
+        self._seen: dict[tuple[int, int], tuple[Payload, memoryview]] = {}
 
     def find(self, raw: memoryview, address: int) -> Payload | None:
-        """Return the payload of the buffer at an address, if this burst has seen it."""
-        return self._seen.get((address, raw.nbytes)) if address else None
+        """Return the payload of the buffer at an address, if this burst has it."""
+        seen = self._seen.get((address, raw.nbytes)) if address else None
+        return None if seen is None else seen[0]
 
     def note(self, raw: memoryview, address: int, payload: Payload) -> None:
-        """Remember a payload for the rest of the burst."""
+        """Remember a payload for later encodings of the burst."""
         if address:
-            self._held.append(raw)
-            self._seen[address, raw.nbytes] = payload
+            self._seen[address, raw.nbytes] = payload, raw
+            if len(self._seen) > _BURST_COUNT:
+                self._seen.pop(next(iter(self._seen)), None)
 
 
 @final
@@ -111,7 +118,7 @@ class BufferCache:
         for group in payloads.split(buffers):
             raw = payloads.as_bytes(group[0])
             if raw.nbytes < payloads.ALONE_FROM:
-                found.append(payloads.create_or_park(group))
+                found.append(payloads.create_waiting(group))
             else:
                 found.append(self._copy_of(raw, burst))
         return payloads.Parcel(found)
@@ -141,7 +148,7 @@ class BufferCache:
             payload = known
         else:
             self.copied += 1
-            payload = payloads.create_or_park([raw])
+            payload = payloads.create_waiting([raw])
             self._known[key] = payload
         self._keep(key, payload, raw, address)
         if burst is not None:

@@ -15,8 +15,13 @@ import weakref
 from typing import final
 
 
-def map_shared(fd: int, size: int) -> memoryview:
-    """Map the first `size` bytes of a file: what is written is seen by every process that maps it.
+def map_shared(fd: int, size: int, offset: int = 0) -> memoryview:
+    """Map `size` bytes of a file: what is written is seen by every process that maps it.
+
+    Args:
+        fd: The file.
+        size: Bytes, more than 0.
+        offset: Where they start; a multiple of the page size.
 
     Returns:
         A writable view of bytes. The mapping lives as long as the view or anything made from it;
@@ -26,52 +31,52 @@ def map_shared(fd: int, size: int) -> memoryview:
         ValueError: the file has fewer bytes, so touching the view would kill the process.
         OSError: no address space or no mapping is left.
     """
-    return _map(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    return _map(fd, size, offset, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def map_readonly(fd: int, size: int) -> memoryview:
-    """Map the first `size` bytes of a file to read them; otherwise as `map_shared`.
+def map_readonly(fd: int, size: int, offset: int = 0) -> memoryview:
+    """Map `size` bytes of a file to read them; otherwise as `map_shared`.
 
     Not MAP_SHARED: before Linux 6.7 that is refused for a sealed file. The pages are the same.
     """
-    return _map(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ).toreadonly()
+    return _map(fd, size, offset, mmap.MAP_PRIVATE, mmap.PROT_READ).toreadonly()
 
 
-def map_copy_on_write(fd: int, size: int) -> memoryview:
-    """Map the first `size` bytes of a file to read and change; otherwise as `map_shared`.
+def map_copy_on_write(fd: int, size: int, offset: int = 0) -> memoryview:
+    """Map `size` bytes of a file to read and change; otherwise as `map_shared`.
 
     A page that is written becomes this process's own; nobody else sees the change.
     """
-    return _map(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    return _map(fd, size, offset, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def read_copy(fd: int, size: int) -> memoryview:
-    """Return the first `size` bytes of a file in new private memory; otherwise as `map_shared`.
+def read_copy(fd: int, size: int, offset: int = 0) -> memoryview:
+    """Return `size` bytes of a file in new private memory; otherwise as `map_shared`.
 
     The memory starts at a page, so what was aligned in the file still is.
     """
-    _check_size(fd, size)
+    _check_size(fd, size, offset)
     view = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     done = 0
     while done < size:
-        done += os.preadv(fd, [view[done:]], done)
+        done += os.preadv(fd, [view[done:]], offset + done)
     return view
 
 
-def _check_size(fd: int, size: int) -> None:
+def _check_size(fd: int, size: int, offset: int) -> None:
     there = os.fstat(fd).st_size
-    if size <= 0 or there < size:
-        raise ValueError(f"cannot map {size:,} bytes of a file that has {there:,}")
+    if size <= 0 or there < offset + size:
+        raise ValueError(f"cannot map {size:,} bytes at {offset:,} of a file that has {there:,}")
 
 
-def _map(fd: int, size: int, flags: int, prot: int) -> memoryview:
-    _check_size(fd, size)
+def _map(fd: int, size: int, offset: int, flags: int, prot: int) -> memoryview:
+    _check_size(fd, size, offset)
     if sys.version_info >= (3, 13):
-        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, trackfd=False))
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, offset=offset, trackfd=False))
     libc = _libc()
     if libc is None:
-        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot))
-    return libc.map(fd, size, flags, prot)
+        return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, offset=offset))
+    return libc.map(fd, size, offset, flags, prot)
 
 
 @functools.cache
@@ -106,9 +111,9 @@ class _Libc:
         self._munmap = library.munmap
         self._munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
-    def map(self, fd: int, size: int, flags: int, prot: int) -> memoryview:
+    def map(self, fd: int, size: int, offset: int, flags: int, prot: int) -> memoryview:
         ctypes = self._ctypes
-        address = self._mmap(None, size, prot, flags, fd, 0)
+        address = self._mmap(None, size, prot, flags, fd, offset)
         if address == self._failed:
             code = ctypes.get_errno()
             raise OSError(code, f"cannot map {size:,} bytes: {os.strerror(code)}")

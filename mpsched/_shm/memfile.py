@@ -49,6 +49,27 @@ def make(parts: Sequence[tuple[int, memoryview]], size: int) -> int:
         return fd
 
 
+def make_open() -> int:
+    """Return a new file without bytes, to which `append` writes.
+
+    Raises:
+        OSError: No descriptor is left.
+    """
+    with _explained(0):
+        return _nameless("mpsched-payloads")
+
+
+def append(fd: int, parts: Sequence[tuple[int, memoryview]], size: int) -> None:
+    """Write parts, of `size` bytes together, at their offsets in a file of `make_open`.
+
+    Raises:
+        OSError: As for `make`.
+    """
+    with _explained(size):
+        for offset, part in parts:
+            _write(fd, part, offset)
+
+
 def make_zeroed(size: int) -> int:
     """Return a new file of `size` zero bytes, more than 0, that every process may write.
 

@@ -10,13 +10,15 @@ import contextlib
 import errno
 import mmap
 import os
+import threading
+import weakref
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._shm import mapping, memfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     Buffer = bytes | bytearray | memoryview | PickleBuffer
     # (offset, bytes) of each buffer in its file, in order.
@@ -34,8 +36,14 @@ COPIED_BELOW: Final = 1 << 20
 # more descriptors. Larger: a view that is kept keeps more of its neighbours.
 ALONE_FROM: Final = 1 << 20
 
-# The share of the process's descriptors that waiting payloads may take. The rest is the program's.
+# The share of the process's descriptors that payloads may take with files of their own. The rest is
+# the program's.
 _DESCRIPTOR_SHARE: Final = 0.5
+
+# Payloads, and bytes, after which a common file takes no more. Smaller: more descriptors. Larger:
+# more memory waits for the last payload of a file to go.
+_COMMON_COUNT: Final = 64
+_COMMON_BYTES: Final = 64 << 20
 
 # What payloads of this process have open. A set, since its operations cannot be interrupted.
 _open_fds: set[int] = set()
@@ -43,55 +51,87 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_fds.clear)  # a child closes none of them
 
 
+class _File:
+    """A descriptor that is closed with its last payload."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._pid = os.getpid()
+        _open_fds.add(fd)
+
+    # Names are bound now: at the end of the process modules are taken apart before objects.
+    def __del__(
+        self,
+        getpid: Callable[[], int] = os.getpid,
+        close: Callable[[int], None] = os.close,
+        open_fds: set[int] = _open_fds,
+    ) -> None:
+        # A forked child has the numbers of its parent, but not what they mean there: the template
+        # closes all it does not need, and the number may be another file's by now.
+        if self._pid == getpid():
+            open_fds.discard(self.fd)
+            close(self.fd)
+
+
+@final
+class _CommonFile(_File):
+    """A file to which payloads are appended, for a process whose descriptors are scarce.
+
+    No place in it is used twice, so what was written does not change here either.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(memfile.make_open())
+        self._lock = threading.Lock()
+        self._end = 0
+        self._left = _COMMON_COUNT
+
+    def reserve(self, size: int) -> int | None:
+        """Return where `size` bytes go, the start of a page; None if the file takes no more."""
+        with self._lock:
+            if not self._left or self._end >= _COMMON_BYTES:
+                return None
+            self._left -= 1
+            start = self._end
+            self._end = start + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            return start
+
+
+# The file that takes payloads at present, if one of these still lives.
+_common: Callable[[], _CommonFile | None] = lambda: None  # noqa: E731 - as a reference to nothing
+
+
 @final
 class Payload:
-    """One memory file that holds some buffers; nobody can change it any more.
+    """Some buffers in a memory file; nobody changes them any more.
 
     It lives as long as somebody refers to it: `close` is for who wants it gone at once. A receiver's
     views do not need it.
 
-    A *parked* payload has no descriptor yet, only a copy of the buffers: it waits for its turn in a
-    process whose descriptors are scarce, and gets one when `fd` is first asked for.
-
     Attributes:
-        spans: (offset, bytes) of each buffer, in order.
-        size: Bytes of the file.
+        spans: (offset, bytes) of each buffer in the file, in order.
+        size: Bytes from the first buffer to the end of the last.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_parts", "_pid", "_view", "size", "spans")
+    __slots__ = ("__weakref__", "_file", "_start", "_view", "size", "spans")
 
-    def __init__(self, parts: Sequence[memoryview], spans: tuple[tuple[int, int], ...]) -> None:
-        self._pid = os.getpid()
-        self._fd = -1
+    def __init__(self, file: _File, spans: tuple[tuple[int, int], ...]) -> None:
+        self._file: _File | None = file
         self._view: memoryview | None = None
-        self._parts: Sequence[memoryview] | None = parts
+        self._start = spans[0][0] if spans else 0
         self.spans = spans
-        self.size = max((offset + nbytes for offset, nbytes in spans), default=0)
+        self.size = max((offset + nbytes for offset, nbytes in spans), default=0) - self._start
 
     @property
     def fd(self) -> int:
         """The descriptor of the file; it stays open until the payload is closed or forgotten.
 
-        Context:
-            One thread at a time, until it was asked for once.
-
         Raises:
-            OSError: The payload was parked, and no descriptor or no memory is left.
             ValueError: It is closed.
         """
-        if self._fd < 0:
-            self.make_file()
-        return self._fd
-
-    def make_file(self) -> None:
-        """Write the file; raises and may be called as `fd` says."""
-        if self._parts is None:
+        if self._file is None:
             raise ValueError("the payload is closed")
-        starts = [offset for offset, _nbytes in self.spans]
-        fd = memfile.make(list(zip(starts, self._parts, strict=True)), self.size)
-        _open_fds.add(fd)
-        self._fd = fd
-        self._parts = None
+        return self._file.fd
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -100,29 +140,17 @@ class Payload:
 
     def peek(self) -> memoryview:
         """Return the bytes of the first buffer, to read. Not for an empty payload."""
-        if self._parts is not None:
-            return self._parts[0]
         if self._view is None:
-            self._view = mapping.map_readonly(self.fd, self.size)
+            self._view = mapping.map_readonly(self.fd, self.size, self._start)
         return self._view[: self.spans[0][1]]
 
     def close(self) -> None:
-        """Close the descriptor. What others have mapped stays valid. May be called again."""
-        fd, self._fd = self._fd, -1
-        self._parts = self._view = None
-        # A forked child has the numbers of its parent, but not what they mean there: the template
-        # closes all it does not need, and the number may be another file's by now.
-        if fd >= 0 and self._pid == os.getpid():
-            _open_fds.discard(fd)
-            os.close(fd)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_fd"):
-            self.close()
+        """Let the file go. What others have mapped stays valid. May be called again."""
+        self._file = self._view = None
 
     def __repr__(self) -> str:
-        state = "parked" if self._parts is not None else f"fd {self._fd}"
-        return f"<Payload of {self.size:,} bytes, {len(self.spans)} buffers, {state}>"
+        where = "closed" if self._file is None else f"fd {self.fd}"
+        return f"<Payload of {self.size:,} bytes, {len(self.spans)} buffers, {where}>"
 
 
 def create(buffers: Sequence[Buffer]) -> Payload:
@@ -132,28 +160,37 @@ def create(buffers: Sequence[Buffer]) -> Payload:
         OSError: No descriptor or no memory is left; the text says how much was asked for.
         BufferError: A buffer is not contiguous.
     """
-    payload = Payload(*_laid_out(buffers))
-    payload.make_file()
-    return payload
-
-
-def create_or_park(buffers: Sequence[Buffer]) -> Payload:
-    """As `create`, but wait with the file while payloads hold half of this process's descriptors.
-
-    Context:
-        The sender of data that may wait long. Who takes it asks for `fd` when it is its turn.
-    """
     parts, spans = _laid_out(buffers)
+    size = max((offset + nbytes for offset, nbytes in spans), default=0)
+    fd = memfile.make(_placed(parts, spans), size)
+    return Payload(_File(fd), spans)
+
+
+def create_waiting(buffers: Sequence[Buffer]) -> Payload:
+    """As `create`, for a payload that may wait long beside many others.
+
+    While payloads hold half of this process's descriptors, it goes into a file that it has in common
+    with others, whose memory is given back when the last of them is gone.
+    """
     if len(_open_fds) < _descriptor_limit() * _DESCRIPTOR_SHARE:
-        payload = Payload(parts, spans)
-        try:
-            payload.make_file()
-        except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE}:
-                raise
-        else:
-            return payload
-    return Payload([_kept(part) for part in parts], spans)
+        return create(buffers)
+    parts, spans = _laid_out(buffers)
+    size = max((offset + nbytes for offset, nbytes in spans), default=0)
+    file, start = _common_place(size)
+    spans = tuple((start + offset, nbytes) for offset, nbytes in spans)
+    memfile.append(file.fd, _placed(parts, spans), size)
+    return Payload(file, spans)
+
+
+def _common_place(size: int) -> tuple[_CommonFile, int]:
+    global _common
+    while True:
+        file = _common()
+        start = None if file is None else file.reserve(size)
+        if file is not None and start is not None:
+            return file, start
+        fresh = _CommonFile()
+        _common = weakref.ref(fresh)
 
 
 def split(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
@@ -183,11 +220,13 @@ def map_private(fd: int, spans: Spans) -> list[memoryview]:
         ValueError: The file is smaller than the spans say.
         OSError: No memory is left.
     """
-    size = max((offset + nbytes for offset, nbytes in spans), default=0)
-    if not size:
+    start = min((offset for offset, _nbytes in spans), default=0) // mmap.PAGESIZE * mmap.PAGESIZE
+    size = max((offset + nbytes for offset, nbytes in spans), default=0) - start
+    if not any(nbytes for _offset, nbytes in spans):
         return [memoryview(bytearray()) for _span in spans]
-    whole = (mapping.read_copy if size < COPIED_BELOW else mapping.map_copy_on_write)(fd, size)
-    return [whole[offset : offset + nbytes] for offset, nbytes in spans]
+    get = mapping.read_copy if size < COPIED_BELOW else mapping.map_copy_on_write
+    whole = get(fd, size, start)
+    return [whole[offset - start : offset - start + nbytes] for offset, nbytes in spans]
 
 
 def open_of(
@@ -251,14 +290,7 @@ class Parcel:
         self.nbytes = sum(payload.size for payload in payloads)
 
     def files(self) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
-        """Return (descriptor, spans) of each payload: what `fetch` takes in another process.
-
-        Call it when the task is dispatched, not before: parked payloads get their files here.
-
-        Raises:
-            OSError: No descriptor or no memory is left for a parked payload. With `EMFILE`, it works
-                again when another task of this process has ended.
-        """
+        """Return (descriptor, spans) of each payload: what `fetch` takes in another process."""
         return [(payload.fd, payload.spans) for payload in self._payloads]
 
     def close(self) -> None:
@@ -267,8 +299,8 @@ class Parcel:
 
 
 def pack(buffers: Sequence[Buffer]) -> Parcel:
-    """Copy buffers into as many memory files as `split` says; see `create_or_park`."""
-    return Parcel([create_or_park(group) for group in split(buffers)])
+    """Copy buffers into as many memory files as `split` says; see `create_waiting`."""
+    return Parcel([create_waiting(group) for group in split(buffers)])
 
 
 def _laid_out(
@@ -293,13 +325,10 @@ def as_bytes(buffer: Buffer) -> memoryview:
     return PickleBuffer(buffer).raw()
 
 
-def _kept(part: memoryview) -> memoryview:
-    """Return a copy that is not in the way of the small objects' allocator."""
-    if not part.nbytes:
-        return part
-    copy = memoryview(mmap.mmap(-1, part.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    copy[:] = part
-    return copy
+def _placed(
+    parts: list[memoryview], spans: tuple[tuple[int, int], ...]
+) -> list[tuple[int, memoryview]]:
+    return [(offset, part) for (offset, _nbytes), part in zip(spans, parts, strict=True)]
 
 
 def _descriptor_limit() -> float:

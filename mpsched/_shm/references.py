@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 from mpsched._shm import mapping, memfile, payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 class Holding(Protocol):
@@ -134,10 +134,15 @@ class Block:
         """See `Holding`."""
         return (self._fd,) if self._pid == os.getpid() else ()
 
-    def __del__(self) -> None:
+    # Names are bound now: at the end of the process modules are taken apart before objects.
+    def __del__(
+        self,
+        getpid: Callable[[], int] = os.getpid,
+        close: Callable[[int], None] = os.close,
+    ) -> None:
         # A forked child has its parent's number, which may mean another file by now.
-        if hasattr(self, "_fd") and self._pid == os.getpid():
-            os.close(self._fd)
+        if hasattr(self, "_fd") and self._pid == getpid():
+            close(self._fd)
 
 
 # The blocks that this process has, by token. An array that is received twice is mapped once.
@@ -200,12 +205,16 @@ class Carried:
                 return os.dup(fd)
         return None
 
-    def close(self) -> None:
+    def close(
+        self,
+        getpid: Callable[[], int] = os.getpid,
+        close: Callable[[int], None] = os.close,
+    ) -> None:
         """Close the copies. What was found here stays. May be called again."""
         while self._fds:
             fd = self._fds.pop()
-            if self._pid == os.getpid():
-                os.close(fd)
+            if self._pid == getpid():
+                close(fd)
 
     def __del__(self) -> None:
         if hasattr(self, "_fds"):

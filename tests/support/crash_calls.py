@@ -222,3 +222,13 @@ class Slow:
 def _slowly(folder: str, name: str, data: bytes) -> bytes:
     hold(folder, name)
     return data
+
+
+def note_and_die_once(items: list[int], log: str) -> list[int]:
+    """Note the argument, change it, and die in the first attempt."""
+    write_line(log, repr(items))
+    result = [*items]
+    items.clear()
+    if attempt() == 1:
+        die("_exit 1")
+    return result

@@ -123,3 +123,9 @@ def signals_of_a_program(spec: BootSpec, index: int, incarnation: int) -> None:
 
 def at_exit(spec: BootSpec, index: int, incarnation: int) -> None:
     atexit.register(tell, spec, "registered in the worker")
+
+
+def log(spec: BootSpec, index: int, incarnation: int) -> None:
+    import logging
+
+    logging.getLogger("worker").warning("a line")

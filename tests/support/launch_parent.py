@@ -2,7 +2,7 @@
 
 `python -m tests.support.launch_parent METHOD ENTRY WORKERS [WHAT]`. WHAT: "interrupted" sends SIGINT
 to the whole process group again and again while all start; "forked" forks a child that outlives
-this program.
+this program; "importing" has a template that imports for ever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def main() -> None:
     started = threading.Event()
     if what == "interrupted":
         threading.Thread(target=_interrupt_all, args=(started,), daemon=True).start()
-    with Launched(method, entry) as launched:
+    preload = ("tests.support.preload_forever",) if what == "importing" else ()
+    with Launched(method, entry, preload=preload) as launched:
         launched.start(*((index, 0) for index in range(workers)))
         launched.lines(workers)
         started.set()

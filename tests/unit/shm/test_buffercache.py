@@ -225,13 +225,13 @@ def test_cache_bytes_are_reused_only_while_a_task_has_them(cache: BufferCache) -
     assert cache.copied == 2
 
 
-def test_cache_waits_without_descriptors_when_these_are_scarce(few_descriptors: int) -> None:
+def test_cache_needs_few_descriptors_when_these_are_scarce(few_descriptors: int) -> None:
     """Different arrays for hundreds of waiting tasks do not use up the descriptors."""
     cache = BufferCache()
     arrays = [np.full(ITEMS, value, "f8") for value in range(120)]
     parcels = [cache.pack(buffers_of(array)) for array in arrays]
     assert cache.pack(buffers_of(arrays[100])) is not None
-    assert cache.reused == 1, "a copy that waits without a file is known as well"
+    assert cache.reused == 1, "a copy in a file in common is known as well"
     for parcel, array in zip(parcels, arrays, strict=True):
         assert received(parcel) == [array.tobytes()]
         parcel.close()
@@ -259,6 +259,17 @@ def test_burst_different_arrays_stay_different(cache: BufferCache) -> None:
         assert received(cache.pack(buffers_of(array), burst)) == [array.tobytes()]
         assert received(cache.pack(buffers_of(array[::-1].copy()), burst)) == [array.tobytes()]
         del array
+
+
+def test_burst_holds_only_what_it_has_seen_last(cache: BufferCache) -> None:
+    """A burst over many arrays does not keep them all to its end."""
+    burst = Burst()
+    before = len(os.listdir("/proc/self/fd"))
+    for value in range(30):
+        cache.pack(buffers_of(np.full(ITEMS, value, "f8")), burst).close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 8
+    del burst
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_burst_that_is_over_does_not_count(cache: BufferCache) -> None:

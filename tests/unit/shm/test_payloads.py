@@ -329,44 +329,71 @@ def test_payloads_no_address_space_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures("few_descriptors")
-def test_payloads_wait_without_a_descriptor_when_these_are_scarce() -> None:
-    """A thousand waiting payloads need no thousand descriptors; each gets one when it is asked."""
-    data = [content(100 + i, i) for i in range(1000)]
+def test_payloads_wait_with_few_descriptors_when_these_are_scarce() -> None:
+    """Five hundred waiting payloads need fewer than forty descriptors."""
+    data = [content(size, size) for size in [0, 1, 100, 4096, 5000] * 100]
+    before = len(os.listdir("/proc/self/fd"))
     parcels = [payloads.pack([one]) for one in data]
-    assert len(os.listdir("/proc/self/fd")) < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert len(os.listdir("/proc/self/fd")) < before + 40
     for parcel, one in zip(parcels, data, strict=True):
         (view,) = payloads.fetch(os.getpid(), parcel.files())
         assert view == one
-        parcel.close()
+    del parcels, parcel
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_payloads_in_a_common_file_are_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file in common, payloads of all sizes arrive, stay apart, and are kept by their views."""
+    monkeypatch.setattr(payloads, "_DESCRIPTOR_SHARE", 0)
+    many = [
+        [content(size, seed) for seed, size in enumerate(sizes)]
+        for sizes in [(10, 0, 64), (0,), (MIB - 1,), (MIB + 1, 3), (), (4096,), (2 * MIB, 2 * MIB)]
+    ]
+    made = [payloads.create_waiting(buffers) for buffers in many]
+    assert len({payload.fd for payload in made}) == 1
+    views = [payloads.map_private(payload.fd, payload.spans) for payload in made]
+    for view in (view for some in views for view in some):
+        assert not view.readonly
+    assert made[3].peek() == many[3][0]
+    views[3][0][:] = bytes(MIB + 1)
+    views[3][1][:] = bytes(3)
+    many[3] = [bytes(MIB + 1), bytes(3)]
+    made.clear()
+    assert [[bytes(view) for view in some] for some in views] == many
+
+
+def test_payloads_common_file_is_full_at_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in common takes a bounded number of payloads and bytes, then there is a new one."""
+    monkeypatch.setattr(payloads, "_DESCRIPTOR_SHARE", 0)
+    monkeypatch.setattr(payloads, "_COMMON_COUNT", 3)
+    monkeypatch.setattr(payloads, "_COMMON_BYTES", 10 * PAGE)
+    small = [payloads.create_waiting([b"x"]) for _ in range(7)]
+    assert [small[0].fd == one.fd for one in small] == [True] * 3 + [False] * 4
+    assert small[3].fd == small[5].fd != small[6].fd
+    large = [payloads.create_waiting([bytes(11 * PAGE)]) for _ in range(2)]
+    assert large[0].fd == small[6].fd != large[1].fd
+    fd = small[0].fd
+    del small
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(fd)
 
 
 @pytest.mark.usefixtures("few_descriptors")
-def test_payloads_wait_when_the_program_has_taken_all_descriptors() -> None:
-    """A payload can be made while no descriptor is left at all; `files` says so, and recovers."""
+def test_payloads_without_any_descriptor_are_an_error() -> None:
+    """When the program has taken all descriptors, a payload is an error that says so."""
     taken: list[int] = []
     try:
         with contextlib.suppress(OSError):
             for _ in range(1000):
                 taken.append(os.dup(0))  # noqa: PERF401 - what it has got before the error counts
-        parcel = payloads.pack([b"abc"])
-        with pytest.raises(OSError, match="cannot get 3 bytes") as caught:
-            parcel.files()
+        with pytest.raises(
+            OSError, match="cannot get 3 bytes of shared memory: Too many"
+        ) as caught:
+            payloads.pack([b"abc"])
         assert caught.value.errno == errno.EMFILE
     finally:
         for fd in taken:
             os.close(fd)
-    (view,) = payloads.fetch(os.getpid(), parcel.files())
-    assert bytes(view) == b"abc"
-
-
-def test_payloads_parked_copy_does_not_see_later_changes() -> None:
-    """A payload that waits without a file has what its buffers were when it was made."""
-    source = bytearray(b"before")
-    parked = payloads.Payload([payloads._kept(memoryview(source))], ((0, 6),))
-    source[:] = b"after!"
-    assert bytes(parked.peek()) == b"before"
-    (view,) = payloads.map_private(parked.fd, parked.spans)
-    assert bytes(view) == b"before"
 
 
 def test_mapping_without_the_c_library_still_maps(monkeypatch: pytest.MonkeyPatch) -> None:
