@@ -10,16 +10,13 @@ import contextlib
 import dataclasses
 import os
 import pickle
-import resource
 import sys
 import threading
 import time
-import weakref
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._deque.inbox import Inbox
-from mpsched._pool import launch, stats
+from mpsched._pool import guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
@@ -27,6 +24,7 @@ from mpsched._pool.future import Future
 from mpsched._pool.leader import Leader
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.ready import ReadyQueue
+from mpsched._pool.revoke import Revoker
 from mpsched._pool.task import Task
 from mpsched._shm import layout as lay
 from mpsched._shm.layout import Layout
@@ -38,10 +36,10 @@ from mpsched._tasks import codec, state as st, table as tab
 from mpsched._tasks.table import TaskTable
 from mpsched._worker import environment
 from mpsched._worker.config import WorkerConfig
-from mpsched.errors import EncodeError, ForkedPool, PendingLimitReached, SchedulerClosed
+from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
@@ -106,12 +104,12 @@ class Pool:
             result_words=settings.result_ring_bytes // 8,
             slab_bytes=settings.slab_bytes,
         )
-        _check_descriptors(width)
+        guards.check_descriptors(width)
         with contextlib.ExitStack() as undo:
             self._open(layout, undo)
             self._start(layout, undo)
             undo.pop_all()
-        _pools.add(self)
+        guards.pools.add(self)
 
     def _open(self, layout: Layout, undo: contextlib.ExitStack) -> None:
         settings, width = self.settings, self.width
@@ -150,6 +148,7 @@ class Pool:
             segment, layout, settings, self.ready, self.entries, self.locks, self.bells
         )
         self.leader = Leader(self)
+        self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
         self.unseen: list[MapRun] = []
         self.room = threading.Condition()
@@ -287,7 +286,7 @@ class Pool:
         if self.pending() < limit:
             return
         own = threading.current_thread() is self.supervisor.thread
-        if self.options.raise_when_full or own or _in_event_loop():
+        if self.options.raise_when_full or own or guards.in_event_loop():
             why = (
                 "the pool's own thread (a done-callback) must not wait for itself"
                 if own
@@ -339,10 +338,7 @@ class Pool:
     def check_process(self) -> None:
         """Raise ForkedPool in a process that was forked from the pool's parent."""
         if self.forked:
-            raise ForkedPool(
-                "this process was forked from the one that made the pool, which its workers do not "
-                "know: make a pool of its own here"
-            )
+            raise guards.forked()
 
     def is_running(self, task: Task) -> bool:
         """Whether a worker runs `task` now, as far as its state word tells."""
@@ -383,80 +379,11 @@ class Pool:
                 raise
             return self.last_stats
 
-    # --- taking back ------------------------------------------------------------------------------------
+    # --- taking back: see revoke.py ---------------------------------------------------------------------
 
     def cancel(self, task: Task) -> bool:
-        """Prevent `task` from starting, else set its signal. Any thread.
-
-        Returns:
-            True: it will never start, and its future is cancelled.
-        """
-        future = task.future
-        deadline = time.monotonic() + _REVOKE_S
-        section = self.dispatcher.section
-        while future is not None and not future.done():
-            if section.try_enter():
-                try:
-                    prevented = self._prevent(task)
-                finally:
-                    section.leave()
-                    self.ring()
-                if prevented is not None:
-                    if prevented:
-                        future._settle(None, None, state=CANCELLED_AND_NOTIFIED)
-                        if self.limited:
-                            self.made_room()
-                    return prevented
-            if time.monotonic() >= deadline:
-                self._signal(task)
-                return False
-            # Somebody dispatches, or a worker answers: tens of microseconds.
-            time.sleep(0.000_1)
-        return future is not None and future.cancelled()
-
-    def _prevent(self, task: Task) -> bool | None:
-        """Take `task` back from where it is; None: it is on its way, look again. Section held."""
-        handle = task.handle
-        if handle < 0:
-            # In the ready queue, or about to be: whoever meets it there drops it.
-            task.cancelled = True
-            return True
-        state, worker = st.parts(self.table.state[handle])
-        if state == st.QUEUED:
-            if self.dispatcher.remove(task, worker):
-                self._forget(task)
-                return True
-            return None
-        if state == st.CLAIMED:
-            word = self.layout.block(worker) + lay.B_REVOKE
-            self.segment.words[word] = handle + 1
-            self.helper_bells[worker].wake()
-            return None
-        if state == st.REVOKED:
-            self.segment.words[self.layout.block(worker) + lay.B_REVOKE] = 0
-            self._forget(task)
-            return True
-        self._signal(task)
-        return False
-
-    def _signal(self, task: Task) -> None:
-        if task.handle >= 0:
-            self.table.cancel[task.handle] = 1
-        if task.options.on_cancel == "kill":
-            task.killed = "cancel"
-            self.supervisor.limits.kill_soon(task)
-            self.ring()
-
-    def _forget(self, task: Task) -> None:
-        self.dispatcher.inflight.pop(task.id, None)
-        if task.handle >= 0:
-            self.entries.free(task.handle)
-        task.holds = None
-
-    def cancel_piece(self, task: Task) -> None:
-        """Tell the worker that runs a piece of a map to stop after its current item."""
-        if task.handle >= 0:
-            self.table.cancel[task.handle] = 1
+        """Prevent `task` from starting (True), else set its signal (False). Any thread."""
+        return self.revoker.cancel(task)
 
     def retry(self, task: Task, error: BaseException) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.
@@ -490,25 +417,9 @@ class Pool:
         """Whether nothing that was accepted is left to do."""
         return not (self.ready or self.dispatcher.inflight or self.dispatcher.moving() or self.runs)
 
-    def cancel_waiting(self) -> int:
-        """Cancel what has not been dispatched (and what can be taken back). Returns how many."""
-        cancelled = 0
-        waiting = [item for item in self.ready.items() if isinstance(item, Task)]
-        for task in waiting + list(self.dispatcher.inflight.values()):
-            future = task.future
-            if future is None:
-                continue
-            handle = task.handle
-            running = handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
-            if not running and not future.done() and self.cancel(task):
-                cancelled += 1
-        for run in list(self.runs):
-            run.cancel_rest()
-        return cancelled
-
     def gone(self) -> None:
         """The pool is terminated: nobody needs to close it at exit any more."""
-        _pools.discard(self)
+        guards.pools.discard(self)
 
     def close_files(self) -> None:
         """Give everything back; the supervisor calls it last."""
@@ -530,53 +441,3 @@ class Pool:
 def closed() -> SchedulerClosed:
     """Return what a submit after shutdown raises."""
     return SchedulerClosed("the pool was shut down and takes no new work: make a new one")
-
-
-def _in_event_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _check_descriptors(workers: int) -> None:
-    """Raise a clear error if the process may not open what a pool needs."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return
-    try:
-        used = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        used = 16
-    need = 6 * workers + 16
-    if used + need > soft:
-        raise OSError(
-            24,
-            f"a pool of {workers} workers needs {need} descriptors, {used} are open and the limit "
-            f"is {soft}: use fewer workers or raise it (ulimit -n)",
-        )
-
-
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-
-
-def live_pools() -> Sequence[Pool]:
-    """Return the pools of this process."""
-    return list(_pools)
-
-
-def _after_fork() -> None:
-    for pool in list(_pools):
-        pool.forked = True
-        pool.refusal = lambda: ForkedPool(
-            "this process was forked from the one that made the pool, which its workers do not "
-            "know: make a pool of its own here"
-        )
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from mpsched._pool import core
+from mpsched._pool import core, guards
 from mpsched._pool.report import CloseReport
 from mpsched._tasks import state as st
 
@@ -61,7 +61,7 @@ def shutdown(pool: Pool, *, wait_for: bool, cancel_futures: bool) -> None:
         return
     begin(pool)
     if cancel_futures:
-        pool.cancel_waiting()
+        pool.revoker.cancel_waiting()
     ring(pool)
     if wait_for:
         wait(pool, None)
@@ -87,11 +87,11 @@ def close(
         return CloseReport(0, 0, (), (), 0.0)
     open_before = _open(pool)
     begin(pool)
-    cancelled = pool.cancel_waiting() if cancel_pending else 0
+    cancelled = pool.revoker.cancel_waiting() if cancel_pending else 0
     killed: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
     if not wait(pool, timeout):
-        cancelled += pool.cancel_waiting()
+        cancelled += pool.revoker.cancel_waiting()
         for task in running(pool):
             if task.handle >= 0:
                 pool.table.cancel[task.handle] = 1
@@ -113,7 +113,7 @@ def _open(pool: Pool) -> int:
 
 def _at_exit() -> None:
     """The interpreter ends: what was accepted is still done, as in the standard library."""
-    for pool in core.live_pools():
+    for pool in guards.live_pools():
         shutdown(pool, wait_for=True, cancel_futures=False)
 
 

@@ -357,7 +357,7 @@ class MapRun:
         """Start nothing more of it; running pieces stop after their current item."""
         self.cancelled = True
         for task in list(self.outstanding.values()):
-            self._pool.cancel_piece(task)
+            self._pool.revoker.cancel_piece(task)
         self._pool.ring()
 
     def iterate(

@@ -53,6 +53,8 @@ class Parker:
 
     def wake(self) -> None:
         """Leave a token; wakes the owner if it sleeps. Any process, any thread; never blocks."""
+        if self.write_fd < 0:
+            return  # closed: nobody sleeps here any more
         try:
             # An eventfd takes exactly eight bytes; in a pipe they are eight tokens, which is fine.
             os.write(self.write_fd, b"\1\0\0\0\0\0\0\0")
@@ -80,6 +82,9 @@ class Parker:
 
     def close(self) -> None:
         """Close the descriptors of this process."""
-        os.close(self.read_fd)
-        if self.write_fd != self.read_fd:
-            os.close(self.write_fd)
+        read_fd, write_fd = self.read_fd, self.write_fd
+        # First forgotten, then closed: the number may be another file's at once.
+        self.read_fd = self.write_fd = -1
+        os.close(read_fd)
+        if write_fd != read_fd:
+            os.close(write_fd)

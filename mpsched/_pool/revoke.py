@@ -1,0 +1,116 @@
+"""Taking a task back before it starts, wherever it lies. See README.md, "Cancel"."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED
+from typing import TYPE_CHECKING, Final, final
+
+from mpsched._pool.task import Task
+from mpsched._shm import layout as lay
+from mpsched._tasks import state as st
+
+if TYPE_CHECKING:
+    from mpsched._pool.core import Pool
+
+_REVOKE_S: Final = 0.05
+"""Seconds after which a task that cannot be had counts as started (a stopped worker may hold it)."""
+
+
+@final
+class Revoker:
+    """Cancels tasks of one pool. Any thread."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def cancel(self, task: Task) -> bool:
+        """Prevent `task` from starting, else set its signal. Any thread.
+
+        Returns:
+            True: it will never start, and its future is cancelled.
+        """
+        future = task.future
+        deadline = time.monotonic() + _REVOKE_S
+        section = self._pool.dispatcher.section
+        while future is not None and not future.done():
+            if section.try_enter():
+                try:
+                    prevented = self._prevent(task)
+                finally:
+                    section.leave()
+                    self._pool.ring()
+                if prevented is not None:
+                    if not prevented:
+                        return False
+                    future._settle(None, None, state=CANCELLED_AND_NOTIFIED)
+                    if self._pool.limited:
+                        self._pool.made_room()
+                    # Another thread may have read its result meanwhile; that came first then.
+                    return future.cancelled()
+            if time.monotonic() >= deadline:
+                self._signal(task)
+                return False
+            # Somebody dispatches, or a worker answers: tens of microseconds.
+            time.sleep(0.000_1)
+        return future is not None and future.cancelled()
+
+    def _prevent(self, task: Task) -> bool | None:
+        """Take `task` back from where it is; None: it is on its way, look again. Section held."""
+        handle = task.handle
+        if handle < 0:
+            # In the ready queue, or about to be: whoever meets it there drops it.
+            task.cancelled = True
+            return True
+        state, worker = st.parts(self._pool.table.state[handle])
+        if state == st.QUEUED:
+            if self._pool.dispatcher.remove(task, worker):
+                self._forget(task)
+                return True
+            return None
+        if state == st.CLAIMED:
+            word = self._pool.layout.block(worker) + lay.B_REVOKE
+            self._pool.segment.words[word] = handle + 1
+            self._pool.helper_bells[worker].wake()
+            return None
+        if state == st.REVOKED:
+            self._pool.segment.words[self._pool.layout.block(worker) + lay.B_REVOKE] = 0
+            self._forget(task)
+            return True
+        self._signal(task)
+        return False
+
+    def _signal(self, task: Task) -> None:
+        if task.handle >= 0:
+            self._pool.table.cancel[task.handle] = 1
+        if task.options.on_cancel == "kill":
+            task.killed = "cancel"
+            self._pool.supervisor.limits.kill_soon(task)
+            self._pool.ring()
+
+    def _forget(self, task: Task) -> None:
+        self._pool.dispatcher.inflight.pop(task.id, None)
+        if task.handle >= 0:
+            self._pool.entries.free(task.handle)
+        task.holds = None
+
+    def cancel_piece(self, task: Task) -> None:
+        """Tell the worker that runs a piece of a map to stop after its current item."""
+        if task.handle >= 0:
+            self._pool.table.cancel[task.handle] = 1
+
+    def cancel_waiting(self) -> int:
+        """Cancel what has not been dispatched (and what can be taken back). Returns how many."""
+        cancelled = 0
+        waiting = [item for item in self._pool.ready.items() if isinstance(item, Task)]
+        for task in waiting + list(self._pool.dispatcher.inflight.values()):
+            future = task.future
+            if future is None:
+                continue
+            handle = task.handle
+            running = handle >= 0 and (self._pool.table.state[handle] & 255) == st.RUNNING
+            if not running and not future.done() and self.cancel(task):
+                cancelled += 1
+        for run in list(self._pool.runs):
+            run.cancel_rest()
+        return cancelled
