@@ -88,14 +88,15 @@ def send(
         also: Further descriptors, for shared arrays in the result.
 
     Raises:
-        ValueError: More than 253 descriptors.
-        OSError: The receiver is gone (`EPIPE`, `ECONNRESET`).
+        OSError: More than 253 descriptors (`EMSGSIZE`); or the receiver is gone (`EPIPE`,
+            `ECONNRESET`).
     """
     fds = [*([] if payload is None else [payload.fd]), *also]
     if len(fds) > MOST_FDS:
-        raise ValueError(
+        raise OSError(
+            errno.EMSGSIZE,
             f"a result refers to {len(fds)} memory files and a message takes {MOST_FDS}: put the "
-            "arrays into one shared array, or return fewer at once"
+            "arrays into one shared array, or return fewer at once",
         )
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
     wait_s = 0.000_5
