@@ -203,6 +203,14 @@ class Future(cf.Future[T], Generic[T]):
 
     # --- what the pool does -------------------------------------------------------------------------
 
+    def _cancel(self) -> None:
+        """Become cancelled; whoever prevented the task from starting calls it."""
+        with COMPLETION:
+            if not self._shared and self._state not in _FINAL:
+                self._state = CANCELLED_AND_NOTIFIED
+        if self._shared:
+            self._settle(None, None, state=CANCELLED_AND_NOTIFIED)
+
     def _settle(
         self,
         value: Any,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures._base import CANCELLED_AND_NOTIFIED
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._pool.task import Task
@@ -43,7 +42,7 @@ class Revoker:
                 if prevented is not None:
                     if not prevented:
                         return False
-                    future._settle(None, None, state=CANCELLED_AND_NOTIFIED)
+                    future._cancel()
                     if self._pool.limited:
                         self._pool.made_room()
                     # Another thread may have read its result meanwhile; that came first then.
@@ -100,17 +99,33 @@ class Revoker:
             self._pool.table.cancel[task.handle] = 1
 
     def cancel_waiting(self) -> int:
-        """Cancel what has not been dispatched (and what can be taken back). Returns how many."""
+        """Cancel what has not started, wherever it lies. Returns how many."""
+        pool = self._pool
+        dispatcher = pool.dispatcher
         cancelled = 0
-        waiting = [item for item in self._pool.ready.items() if isinstance(item, Task)]
-        for task in waiting + list(self._pool.dispatcher.inflight.values()):
+        while not dispatcher.section.try_enter():
+            time.sleep(0.000_1)
+        try:
+            waiting = [item for item in pool.ready.items() if isinstance(item, Task)]
+            for task in waiting:
+                task.cancelled = True
+        finally:
+            dispatcher.section.leave()
+        for task in waiting:
             future = task.future
-            if future is None:
-                continue
-            handle = task.handle
-            running = handle >= 0 and (self._pool.table.state[handle] & 255) == st.RUNNING
-            if not running and not future.done() and self.cancel(task):
+            if future is not None and not future.done():
+                future._cancel()
                 cancelled += 1
-        for run in list(self._pool.runs):
+        for task in list(dispatcher.inflight.values()):
+            future, handle = task.future, task.handle
+            if future is None or future.done() or handle < 0:
+                continue
+            running = (pool.table.state[handle] & 255) == st.RUNNING
+            if not running and self.cancel(task):
+                cancelled += 1
+        for run in list(pool.runs):
             run.cancel_rest()
+        if pool.limited:
+            pool.made_room()
+        pool.ring()
         return cancelled
