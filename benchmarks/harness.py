@@ -216,8 +216,10 @@ def take_sample(measure: Measure, system: str, *, workers: int, quick: bool) -> 
         except subprocess.TimeoutExpired:
             late = f"not done after {SAMPLE_TIMEOUT_S} s"
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            if hasattr(os, "killpg"):  # elsewhere, workers end with their parent or stay
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         out.seek(0)
         err.seek(0)
