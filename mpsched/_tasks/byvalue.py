@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import cloudpickle
 
-from mpsched._tasks import functions, namespaces
+from mpsched._tasks import definitions, functions, namespaces
 from mpsched._tasks.bytecode import global_names, marshalled, submodules
+from mpsched._tasks.definitions import Definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from mpsched._tasks.namespaces import ClassRecord, Space
 
@@ -68,18 +69,17 @@ class Bundle:
         One thread. `complete` runs the user's code (`__reduce__`).
 
     Attributes:
-        globals: (namespace id, name) -> (version, value, state), as in `GlobalEntry`.
-        functions: what was pickled by value; for messages.
+        globals: (namespace id, name) -> (token, value, state), as in `GlobalEntry`.
     """
 
     def __init__(self, *, going_home: bool = False) -> None:
         """`going_home`: the receiver is the parent, which needs nothing back that it has sent."""
         self.going_home = going_home
         self.globals: dict[tuple[str, str], tuple[bytes | None, bytes, bytes | None]] = {}
-        self.functions: list[types.FunctionType] = []
         self._spaces: dict[str, Space] = {}
         self._classes: dict[str, tuple[bytes, bytes, bytes]] = {}
         self._asked: set[tuple[str, str] | str] = set()
+        self._noted: list[tuple[Any, ...]] | None = None  # what a definition needs
         self._todo: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._file = io.BytesIO()
         self._pickler = _Pickler(self._file, self)
@@ -141,28 +141,53 @@ class Bundle:
 
     def need_space(self, space: Space) -> None:
         """The receiver needs this namespace."""
+        if self._noted is not None:
+            self._noted.append((Bundle.need_space, space))
         self._spaces[space.id] = space
 
     def need_globals_of(self, fn: types.FunctionType, space: Space) -> None:
         """The receiver needs the globals that a function names."""
-        self.functions.append(fn)
         for name in global_names(fn.__code__):
             if name in space.globals:
                 self.need_global(space, name)
 
     def need_global(self, space: Space, name: str) -> None:
         """The receiver needs one global, unless it is at home there."""
+        if self._noted is not None:
+            self._noted.append((Bundle.need_global, space, name))
         if (space.id, name) in self._asked:
             return
         self._asked.add((space.id, name))
         if not (self.going_home and (space.importable or name in space.tokens)):
             self._todo.append((self._add_global, (space, name)))
 
-    def need_class(self, cls: type, record: ClassRecord, reduced: tuple[Any, ...]) -> None:
+    def need_class(self, cls: type, record: ClassRecord) -> None:
         """The receiver needs one class."""
+        if self._noted is not None:
+            self._noted.append((Bundle.need_class, cls, record))
         if record.id not in self._asked:
             self._asked.add(record.id)
-            self._todo.append((self._add_class, (cls, record, reduced)))
+            self._todo.append((self._add_class, (cls, record)))
+
+    def _definition(
+        self, key: Hashable, parts: list[Any] | None, dump: Callable[[], tuple[bytes, bytes]]
+    ) -> tuple[bytes, bytes, bytes]:
+        """Return (first, second, token) of a function or class, from memory if it is unchanged."""
+        known = definitions.find(key, parts)
+        if known is None:
+            self._noted = []
+            try:
+                first, second = dump()
+            finally:
+                noted, self._noted = self._noted, None
+            token = _digest(first, second)
+            # What belongs to a dict of no module would keep that alive.
+            if parts is not None and not any("#" in ident for ident in self._spaces):
+                definitions.keep(key, Definition(parts, first, second, token, noted))
+            return first, second, token
+        for need, *args in known.needs:
+            need(self, *args)
+        return known.first, known.second, known.token
 
     def _add_global(self, space: Space, name: str) -> None:
         try:
@@ -172,18 +197,24 @@ class Bundle:
         state = None
         try:
             if is_sent_as_global(value, space, name):
-                self.need_globals_of(value, space)
-                data = marshalled(value.__code__)
-                state = self.dump(_function_state(value))
+                key, parts = (space.id, name), definitions.parts_of_function(value)
+                data, state, token = self._definition(
+                    key, parts, lambda: self._dump_function(value, space)
+                )
             else:
                 data = self._dump_global(space, name, value)
+                token = _version(data)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise PartFailed(f"global {name!r}", value) from error
         # The parent's version travels on from a worker; what that has assigned itself has none.
-        token = space.tokens.get(name) if namespaces.in_worker else _version(data, state)
-        self.globals[space.id, name] = token, data, state
+        sent = space.tokens.get(name) if namespaces.in_worker else token
+        self.globals[space.id, name] = sent, data, state
+
+    def _dump_function(self, fn: types.FunctionType, space: Space) -> tuple[bytes, bytes]:
+        self.need_globals_of(fn, space)
+        return marshalled(fn.__code__), self.dump(_function_state(fn))
 
     def _dump_global(self, space: Space, name: str, value: Any) -> bytes:
         if not space.importable:
@@ -196,17 +227,20 @@ class Bundle:
                 pass
         return self.dump(_Call(namespaces.module_global, space.id, name))
 
-    def _add_class(self, cls: type, record: ClassRecord, reduced: tuple[Any, ...]) -> None:
-        maker, args, state, _, _, setter = reduced
+    def _add_class(self, cls: type, record: ClassRecord) -> None:
         try:
-            made = self.dump((maker, args))
-            filled = self.dump((setter, state))
+            made, state, token = self._definition(
+                record.id, definitions.parts_of_class(cls), lambda: self._dump_class(cls)
+            )
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             raise PartFailed(f"class {cls.__qualname__!r}", cls) from error
-        token = None if record.local else record.token
-        self._classes[record.id] = token or _digest(made, filled), made, filled
+        self._classes[record.id] = (not record.local and record.token) or token, made, state
+
+    def _dump_class(self, cls: type) -> tuple[bytes, bytes]:
+        maker, args, state, _, _, setter = self._pickler.reduce_by_cloudpickle(cls)
+        return self.dump((maker, args)), self.dump((setter, state))
 
 
 def is_sent_as_global(value: Any, space: Space, name: str) -> bool:
@@ -223,11 +257,9 @@ def is_sent_as_global(value: Any, space: Space, name: str) -> bool:
     )
 
 
-def _version(value: bytes, state: bytes | None) -> bytes:
+def _version(value: bytes) -> bytes:
     """Return what tells two values of a global apart."""
-    if state is None and len(value) < _SHORT:
-        return b"=" + value
-    return _digest(value, state or b"")
+    return b"=" + value if len(value) < _SHORT else _digest(value)
 
 
 def _digest(*parts: bytes) -> bytes:
@@ -429,9 +461,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             known = namespaces.registry.records.get(cls)
             if known is not None and not known.local:
                 return namespaces.home_class, (known.id, cls.__qualname__)
-        reduced = super().reducer_override(cls)
-        if not isinstance(reduced, tuple) or len(reduced) != _CLASS_PARTS:
-            return reduced
+        if cls not in namespaces.registry.records:
+            reduced = self.reduce_by_cloudpickle(cls)
+            if not isinstance(reduced, tuple) or len(reduced) != _CLASS_PARTS:
+                return reduced
         record = namespaces.record_of(cls)
-        self._bundle.need_class(cls, record, reduced)
+        self._bundle.need_class(cls, record)
         return namespaces.sent_class, (record.id, cls.__qualname__)
+
+    def reduce_by_cloudpickle(self, cls: type) -> Any:
+        """Return how cloudpickle pickles a class; by value: (maker, args, state, .., .., setter)."""
+        return super().reducer_override(cls)

@@ -23,7 +23,9 @@ from mpsched._tasks import functions
 from mpsched.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
+
+    from mpsched._tasks.definitions import Definition
 
 _FUNCTIONS_KEPT: Final = 256
 """By-value functions that stay loaded. Smaller: a program that uses many in turn loads them again
@@ -125,6 +127,7 @@ class _Registry:
         self.records: weakref.WeakKeyDictionary[type, ClassRecord] = weakref.WeakKeyDictionary()
         self.recent: OrderedDict[str, type] = OrderedDict()
         self.loaded: OrderedDict[bytes, types.FunctionType] = OrderedDict()
+        self.definitions: OrderedDict[Hashable, Definition] = OrderedDict()  # definitions.py
 
     def fresh_id(self) -> str:
         return f"{self.process}.{next(self.counter)}"
@@ -170,7 +173,7 @@ def space_of(namespace: dict[str, Any]) -> Space:
         if space.globals is namespace:
             return space
     space = Space(f"{name or ''}#{registry.fresh_id()}", namespace)
-    _keep(registry.anonymous, space.id, space, _ANONYMOUS_KEPT)
+    keep(registry.anonymous, space.id, space, _ANONYMOUS_KEPT)
     return space
 
 
@@ -202,7 +205,7 @@ def _space(entry: SpaceEntry) -> Space:
         vars(module)["__builtins__"] = builtins
         known = Space(entry.id, vars(module), module)
         if "#" in entry.id:
-            _keep(registry.anonymous, entry.id, known, _ANONYMOUS_KEPT)
+            keep(registry.anonymous, entry.id, known, _ANONYMOUS_KEPT)
         else:
             registry.spaces[entry.id] = known
     return known
@@ -215,11 +218,11 @@ def record_of(cls: type) -> ClassRecord:
         record = ClassRecord(registry.fresh_id(), local=True)
         record = registry.records.setdefault(cls, record)
         registry.classes[record.id] = cls
-    _keep(registry.recent, record.id, cls, _CLASSES_KEPT)
+    keep(registry.recent, record.id, cls, _CLASSES_KEPT)
     return record
 
 
-def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+def keep(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
     """Put it last, and forget the first if there are too many. Any thread."""
     kept[key] = value
     try:
@@ -384,13 +387,13 @@ def open_callable(
     try:
         load.assign()
         if known is not None:
-            _keep(registry.loaded, key, known, _FUNCTIONS_KEPT)
+            keep(registry.loaded, key, known, _FUNCTIONS_KEPT)
             return known
         fn = pickle.loads(root)
     finally:
         _active.load = outer
     if isinstance(fn, types.FunctionType) and _is_stateless(fn):
-        _keep(registry.loaded, key, fn, _FUNCTIONS_KEPT)
+        keep(registry.loaded, key, fn, _FUNCTIONS_KEPT)
     return fn
 
 
