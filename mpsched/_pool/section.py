@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, final
+import time
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -23,18 +24,19 @@ class Section:
     Use as `if section.try_enter(): try: ... finally: section.leave()`.
     """
 
-    __slots__ = ("_frame", "_lock", "_suspect", "_thread")
+    __slots__ = ("_count", "_frame", "_lock", "_thread")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._frame: FrameType | None = None
         self._thread = 0
-        self._suspect = False
+        self._count = 0
 
     def try_enter(self) -> bool:
         """Enter if nobody is inside; never waits."""
         if not self._lock.acquire(blocking=False):
             return False
+        self._count += 1
         self._thread = threading.get_ident()
         self._frame = sys._getframe(1)
         return True
@@ -42,33 +44,44 @@ class Section:
     def leave(self) -> None:
         """Leave; only the one who entered."""
         self._frame = None
-        self._suspect = False
         self._lock.release()
 
     def recover(self) -> bool:
         """Open the section if whoever entered it was thrown out without leaving.
 
-        Called by the collector when it finds the section taken for long. Returns True if it was
+        Called by the supervisor when it finds the section taken for long. Returns True if it was
         opened; the next one who enters repairs.
         """
-        if not self._lock.locked():
-            self._suspect = False
+        count = self._count
+        if not self._left_alone():
             return False
-        frame = self._frame
-        if frame is None:
-            # Entered and not yet marked, or leaving: twice in a row, it was thrown out in between.
-            if not self._suspect:
-                self._suspect = True
-                return False
-        else:
-            running = sys._current_frames().get(self._thread)
-            while running is not None:
-                if running is frame:
-                    return False
-                running = running.f_back
-            if self._frame is not frame:
-                return False
+        # Between two bytecodes of the look, a thread may have left and entered again. It cannot be
+        # caught at the same spot a second time without having been counted.
+        time.sleep(0.002)
+        if not self._left_alone() or self._count != count:
+            return False
         self._frame = None
-        self._suspect = False
         self._lock.release()
         return True
+
+    def _left_alone(self) -> bool:
+        """Whether it is taken and no thread is on the way to give it back."""
+        if not self._lock.locked():
+            return False
+        frame = self._frame
+        running = sys._current_frames()
+        if frame is None:
+            # Taken and unmarked is right only inside of the two methods above.
+            return not any(
+                top.f_code in _INSIDE and top.f_locals.get("self") is self
+                for top in running.values()
+            )
+        holder = running.get(self._thread)
+        while holder is not None:
+            if holder is frame:
+                return False
+            holder = holder.f_back
+        return self._frame is frame
+
+
+_INSIDE: Final = (Section.try_enter.__code__, Section.leave.__code__)
