@@ -212,13 +212,14 @@ class TemplateLauncher:
         for pidfd in (*pidfds, self._pidfd):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        for pidfd in pidfds:
-            # Where this process adopts orphans (it is number 1 of a container), they are its to reap.
-            if children.ended(pidfd, _PATIENCE_S):
-                children.reap(pidfd)
         status = None
         if children.ended(self._pidfd, _PATIENCE_S):
             status = children.reap(self._pidfd)
+        for pidfd in pidfds:
+            # Where this process adopts orphans (it is number 1 of a container), they are its to reap,
+            # from the moment when the template has ended.
+            if children.ended(pidfd, _PATIENCE_S):
+                children.reap(pidfd)
         died = TemplateDied(status, self._reason)
         self.let_go()
         return died

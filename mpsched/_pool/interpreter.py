@@ -34,6 +34,23 @@ def spec_file(spec: BootSpec) -> int:
     return fd
 
 
+def interpreter_path() -> str:
+    """Return the interpreter to run: what `multiprocessing.set_executable` was given, or this one's.
+
+    Raises:
+        OSError: It is not known. A frozen program is not one either: run again it would make a pool
+            again, whose template would be the program once more, without end.
+    """
+    spawn = sys.modules.get("multiprocessing.spawn")
+    path = sys.executable if spawn is None else spawn.get_executable()
+    if path == sys.executable and (not path or getattr(sys, "frozen", False)):
+        raise OSError(
+            f"sys.executable ({path!r}) is not a Python interpreter that workers could run: name one "
+            'by multiprocessing.set_executable(), or use mp_context="fork"'
+        )
+    return os.fsdecode(path)
+
+
 def execute(function: str, arguments: Sequence[str], spec: BootSpec, keep: Sequence[int]) -> int:
     """Start `module:function` in a fresh interpreter; return its pid, to be reaped by the caller.
 
@@ -46,16 +63,12 @@ def execute(function: str, arguments: Sequence[str], spec: BootSpec, keep: Seque
     Raises:
         OSError: No process or memory is left, or there is no interpreter to run.
     """
-    if not sys.executable:
-        raise OSError(
-            "this program does not tell where its Python interpreter is (sys.executable is empty): "
-            'use mp_context="fork"'
-        )
+    executable = interpreter_path()
     module, _, name = function.partition(":")
     return os.posix_spawn(
-        sys.executable,
+        executable,
         [
-            sys.executable,
+            executable,
             *spec.flags,
             "-c",
             f"{_CODE}from {module} import {name}; {name}()",

@@ -89,7 +89,11 @@ class Launcher(Protocol):
         """Send `sig` to a worker; False if it has ended. It never hits another process."""
 
     def restart(self) -> None:
-        """Make a new template after `TemplateDied`; without one, do nothing."""
+        """Make a new template after `TemplateDied`; without one, do nothing.
+
+        Raises:
+            OSError: No process or descriptor is left. It may be tried again.
+        """
 
     def stop(self, timeout: float) -> list[Event]:
         """Wait up to `timeout` seconds until the workers have left, kill the rest, close."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import errno
 import json
 import logging
+import multiprocessing
+import multiprocessing.spawn
 import os
 import resource
 import signal
@@ -215,6 +218,18 @@ def test_workers_end_when_parent_and_template_are_killed(method: str, stopped: b
             watched.close()
 
 
+@needs_template
+def test_template_that_imports_ends_with_the_parent(method: str) -> None:
+    """A preloaded module that takes long does not outlive the parent."""
+    with parent_program(method, "idle", "0", "importing") as (program, told):
+        watched = Watched(*all_pids(told))
+        try:
+            program.kill()
+            assert watched.alive_after(GONE_WITHIN_S) == []
+        finally:
+            watched.close()
+
+
 def test_workers_end_with_the_parent_though_a_fork_of_it_lives(start_method: str) -> None:
     """A forked child of the parent holds nothing that keeps workers alive."""
     with parent_program(start_method, "busy", "2", "forked") as (program, told):
@@ -273,6 +288,22 @@ def test_start_after_the_template_died_is_answered_by_its_death(method: str) -> 
         template.close()  # kills it
         launched.launcher.start(0, 0)
         assert launched.wait(TemplateDied) == [TemplateDied(-signal.SIGKILL, None)]
+
+
+@needs_template
+def test_orphans_that_this_process_adopts_are_reaped(method: str) -> None:
+    """Number 1 of a container adopts the workers of a dead template: none stays a zombie."""
+    prctl = ctypes.CDLL(None).prctl
+    set_child_subreaper = 36
+    assert prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+    try:
+        with Launched(method, "idle") as launched:
+            launched.start(*((index, 0) for index in range(3)))
+            os.kill(launched.launcher.template_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            launched.wait(TemplateDied)
+            assert children_of(os.getpid()) == []
+    finally:
+        prctl(set_child_subreaper, 0, 0, 0, 0)
 
 
 @needs_template
@@ -487,6 +518,20 @@ def test_output_is_flushed_once(start_method: str) -> None:
     assert done.stdout.count("printed and not flushed") == 2
 
 
+def test_logging_threads_of_the_parent_block_no_worker(start_method: str) -> None:
+    """Threads that log while a template is forked leave no held lock of logging in the workers."""
+    count = 20 if start_method == "fork" else 2
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.launch_logging", start_method, str(count)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S * 2,
+    )
+    assert done.stdout == f"{count} workers have logged\n"
+
+
 def test_program_without_main_guard_is_not_run_again(start_method: str, tmp_path: Path) -> None:
     """The user's script is not imported by its workers."""
     script = tmp_path / "script.py"
@@ -552,16 +597,29 @@ def test_fork_that_fails_is_not_started(method: str) -> None:
 
 def test_interpreter_that_is_missing_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """spawn: the event has the system's error; forkserver: construction raises it."""
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", "/nowhere/python")
     with Launched("spawn", "idle") as launched:
         launched.launcher.start(0, 0)
         (event,) = launched.wait(NotStarted)
         assert isinstance(event.error, FileNotFoundError)
     with pytest.raises(FileNotFoundError):
         Launched("forkserver", "idle")
-    monkeypatch.setattr(sys, "executable", "")
-    with pytest.raises(OSError, match=r"sys\.executable is empty"):
+
+
+@pytest.mark.parametrize(("attribute", "value"), [("executable", ""), ("frozen", True)])
+def test_program_that_is_no_interpreter_is_refused(
+    monkeypatch: pytest.MonkeyPatch, attribute: str, value: object
+) -> None:
+    """A frozen program must not run itself again; multiprocessing.set_executable is heeded."""
+    python = sys.executable
+    monkeypatch.setattr(sys, attribute, value, raising=False)
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", sys.executable)
+    with pytest.raises(OSError, match=r"multiprocessing\.set_executable"):
         Launched("forkserver", "idle")
+    # Another name of the same interpreter than the program's own.
+    multiprocessing.set_executable(os.path.join(os.path.dirname(python), ".", "python3"))
+    with Launched("forkserver", "hello") as launched:
+        launched.start((0, 0))
 
 
 @contextmanager
