@@ -117,8 +117,13 @@ class Supervisor:
             _LOG.exception("the pool's supervisor failed; the pool is closed")
             self._fail(problem)
             self._settle_finished()
-        finally:
+        try:
             self._end()
+        except BaseException:
+            _LOG.exception("the pool could not be ended in order")
+        finally:
+            self._pool.gone()
+            self.done.set()
 
     def _loop(self) -> None:
         pool = self._pool
@@ -378,8 +383,6 @@ class Supervisor:
         else:
             error = self._death(task, index, pid, status, "")
         if task.killed != "cancel" and pool.retry(task, error):
-            if task.options.timeout is not None:
-                self.limits.watch(task, task.options.timeout)
             return
         future.worker = index
         pool.leader.finished.append((future, None, lambda: (None, error), True))
@@ -493,8 +496,6 @@ class Supervisor:
             self._settle_finished()
             pool.last_stats = pool.stats()
             pool.close_files()
-            pool.gone()
-            self.done.set()
 
 
 def _raises(error: BaseException) -> Callable[[], tuple[None, BaseException]]:
