@@ -385,6 +385,7 @@ class Supervisor:
         if task.killed != "cancel" and pool.retry(task, error):
             return
         future.worker = index
+        future._ending = True
         pool.leader.finished.append((future, None, lambda: (None, error), True))
         pool.dispatcher.inflight.pop(task.id, None)
         pool.entries.free(task.handle)
@@ -454,13 +455,30 @@ class Supervisor:
         self._fail_open(own)
         self.draining = True
 
-    def _fail_open(self, make: Callable[[], BaseException]) -> None:
+    def _killed_by_close(self, task: Task) -> BaseException:
+        """Return the error of a task that ran when `close` ended the workers."""
+        return WorkerDied(
+            f"the worker that ran {task.describe()} was ended: the pool was closed with kill_after",
+            signal="SIGKILL",
+            exitcode=-signal.SIGKILL,
+            task_id=task.id,
+            attempt=task.attempt,
+            cause="close",
+        )
+
+    def _fail_open(
+        self,
+        make: Callable[[], BaseException],
+        make_running: Callable[[Task], BaseException] | None = None,
+    ) -> None:
+        """Fail what is open with an error of its own each; what runs now with `make_running`."""
         pool = self._pool
         pool.dispatcher.held = True
         waiting: list[Any] = pool.ready.items()
         for item in [*waiting, *pool.dispatcher.inflight.values()]:
             future = getattr(item, "future", None)
             if future is not None and not future.done():
+                future._ending = True
                 pool.leader.finished.append((future, None, _raises(make()), True))
         for run in list(pool.runs):
             run.abandon(make)
@@ -480,7 +498,8 @@ class Supervisor:
         self._populated.set()
         if not pool.idle():
             self._fail_open(
-                lambda: CancelledError("the pool was closed before this task was finished")
+                lambda: CancelledError("the pool was closed before this task was started"),
+                self._killed_by_close,
             )
         self._settle_finished()
         words = pool.segment.words
