@@ -258,6 +258,26 @@ class Dispatcher:
 
     # --- taking back --------------------------------------------------------------------------------
 
+    def queue_again(self, handle: int, worker: int) -> None:
+        """Put a REVOKED root into inbox `worker` again; the section is held. Supervisor.
+
+        Does nothing if the inbox is busy or full.
+        """
+        if self._moving or self._target is not None:
+            self._recover()  # its journal tells by TAIL, which moves here
+        inbox = self.inboxes[worker]
+        try:
+            if not self._locks.try_acquire(worker):
+                return
+            inbox.repair()
+            if len(inbox) >= inbox.capacity:
+                return
+            self._entries.table.state[handle] = st.word(st.QUEUED, worker)
+            inbox.push([handle])
+        finally:
+            self._locks.release(worker)
+        self._bells[worker].wake()
+
     def remove(self, task: Task, worker: int) -> bool:
         """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone."""
         try:

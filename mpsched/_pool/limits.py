@@ -61,6 +61,9 @@ class Limits:
             # It waits in the parent.
             return now + (task.options.timeout or 0.05)
         state, worker = st.parts(pool.table.state[handle])
+        if state == st.REVOKED:
+            pool.revoker.start_after_all(task)
+            return now + 0.005
         if task.killed == "cancel":
             if state == st.RUNNING:
                 pool.supervisor.kill(worker, signal.SIGKILL)
@@ -68,7 +71,8 @@ class Limits:
             return now + 0.005
         limit = task.options.timeout
         if limit is None:
-            return None
+            # A `cancel` that got no answer in time: until it runs, one may come.
+            return None if state == st.RUNNING else now + 0.05
         started = pool.table.started[handle] / 1e9
         if state != st.RUNNING or not started:
             return now + limit

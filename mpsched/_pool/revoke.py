@@ -29,6 +29,12 @@ class Revoker:
         Returns:
             True: it will never start, and its future is cancelled.
         """
+        try:
+            return self._cancel(task)
+        finally:
+            self._withdraw(task)
+
+    def _cancel(self, task: Task) -> bool:
         future = task.future
         deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
@@ -49,6 +55,9 @@ class Revoker:
                     return future.cancelled()
             if time.monotonic() >= deadline:
                 self._signal(task)
+                # A helper may still answer; what it takes out then has to start all the same.
+                self._pool.supervisor.limits.watch(task, _REVOKE_S)
+                self._pool.ring()
                 return False
             # Somebody dispatches, or a worker answers: tens of microseconds.
             time.sleep(0.000_1)
@@ -69,19 +78,42 @@ class Revoker:
             return None
         if state == st.CLAIMED:
             word = self._pool.layout.block(worker) + lay.B_REVOKE
-            self._pool.segment.words[word] = handle + 1
+            self._pool.segment.words[word] = self._pool.table.run_key(handle)
             self._pool.helper_bells[worker].wake()
             return None
         if state == st.REVOKED:
-            self._pool.segment.words[self._pool.layout.block(worker) + lay.B_REVOKE] = 0
             self._forget(task)
             return True
         self._signal(task)
         return False
 
+    def _withdraw(self, task: Task) -> None:
+        """Ask for `task` no more: an entry that is used again must not be taken for it."""
+        words, layout = self._pool.segment.words, self._pool.layout
+        key = task.id << 16 | task.attempt & 0xFFFF
+        for worker in range(layout.workers):
+            word = layout.block(worker) + lay.B_REVOKE
+            if words[word] == key:
+                words[word] = 0
+
+    def start_after_all(self, task: Task) -> None:
+        """Queue a root again that a helper took out when nobody waited any more. Supervisor."""
+        pool = self._pool
+        section, state = pool.dispatcher.section, pool.table.state
+        if not section.try_enter():
+            return  # looked at again soon
+        try:
+            handle = task.handle
+            # Another `cancel` may have found it since.
+            if handle >= 0 and state[handle] & 255 == st.REVOKED:
+                pool.dispatcher.queue_again(handle, state[handle] >> 8)
+        finally:
+            section.leave()
+
     def _signal(self, task: Task) -> None:
-        if task.handle >= 0:
-            self._pool.table.cancel[task.handle] = 1
+        handle = task.handle
+        if handle >= 0:
+            self._pool.table.cancel[handle] = 1
         if task.options.on_cancel == "kill":
             task.killed = "cancel"
             self._pool.supervisor.limits.kill_soon(task)
@@ -95,8 +127,9 @@ class Revoker:
 
     def cancel_piece(self, task: Task) -> None:
         """Tell the worker that runs a piece of a map to stop after its current item."""
-        if task.handle >= 0:
-            self._pool.table.cancel[task.handle] = 1
+        handle = task.handle
+        if handle >= 0:
+            self._pool.table.cancel[handle] = 1
 
     def cancel_waiting(self) -> int:
         """Cancel what has not started, wherever it lies. Returns how many."""

@@ -47,7 +47,8 @@ B_RETURNED: Final = 18  #   roots given back to the inbox from behind a long one
 B_SPLITS: Final = 19  #     map: chunks split for an idle worker
 B_PARENT: Final = 24  #     first word written by the parent
 B_STOP: Final = 24  #       1 = leave when nothing is left to run
-B_REVOKE: Final = 25  #     handle + 1 that the parent wants back; answered by the state word
+B_REVOKE: Final = 25  #     run (TaskTable.run_key) that the parent wants back; 0 = none; the state
+#                           word answers
 BLOCK_WORDS: Final = 32
 
 STARTING: Final = 0

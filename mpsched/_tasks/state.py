@@ -20,7 +20,7 @@ class TaskState(enum.IntEnum):
     QUEUED = 1  # a handle lies in inbox `worker`. Written by whoever holds that inbox's lock.
     CLAIMED = 2  # out of every ring, in `worker`'s hands, not started. Written by `worker`.
     RUNNING = 3  # `worker` runs it. Written by `worker`; by the parent once `worker` is dead.
-    REVOKED = 4  # taken back before its start at the parent's request. The parent frees it.
+    REVOKED = 4  # taken back before its start at the parent's request. Written by the parent.
 
 
 ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
@@ -32,7 +32,8 @@ ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
     # The record in the result ring is the end of a run: the parent may free and reuse the entry as
     # soon as it is published, so the worker writes no state after it.
     TaskState.RUNNING: frozenset({TaskState.FREE}),
-    TaskState.REVOKED: frozenset({TaskState.FREE}),
+    # QUEUED: the answer came after the parent had given up waiting for it.
+    TaskState.REVOKED: frozenset({TaskState.FREE, TaskState.QUEUED}),
 }
 
 # Plain integers for the worker's inner loop: an IntEnum member costs an attribute look-up each.

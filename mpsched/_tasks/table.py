@@ -97,6 +97,13 @@ class TaskTable:
         self.length[first : first + count] = array("Q", list(map(len, frames)))
         self.place[first : first + count] = array("Q", [INLINE]) * count
 
+    def run_key(self, handle: int) -> int:
+        """Return what the REVOKE word calls the run that this entry is for: task id and attempt.
+
+        A handle alone would also name whichever task has the entry next.
+        """
+        return int(self.ident[handle]) << 16 | (self.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
+
     def read_frame(self, handle: int) -> bytes | memoryview:
         """Return the frame; a copy where it is small, a view into the slab where it is not.
 

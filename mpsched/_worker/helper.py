@@ -35,17 +35,25 @@ def _serve(worker: Worker) -> None:
 
 
 def revoke(worker: Worker) -> None:
-    """Answer the parent's REVOKE word: CLAIMED -> REVOKED if the root has not started."""
+    """Answer the parent's REVOKE word: CLAIMED -> REVOKED if that run has not started.
+
+    The answer may come late (this thread had to wait for the GIL): then the parent has given up
+    and puts the root into an inbox again (limits.py).
+    """
     wanted = worker.words[worker.block + lay.B_REVOKE]
     if not wanted:
         return
-    handle = wanted - 1
-    try:
-        # Atomic under the GIL; whoever removes it decides (the main thread by popleft).
-        worker.local.remove(handle)
-    except (ValueError, IndexError):
-        return  # started, or not here: its state word says so
-    worker.table.state[handle] = st.word(st.REVOKED, worker.index)
+    table, local = worker.table, worker.local
+    for handle in local.copy():
+        if table.run_key(handle) != wanted:
+            continue
+        try:
+            # Atomic under the GIL; whoever removes it decides (the main thread by popleft).
+            local.remove(handle)
+        except ValueError:
+            return  # it has started: its state word says so
+        table.state[handle] = st.word(st.REVOKED, worker.index)
+        return
 
 
 def share(worker: Worker) -> None:
