@@ -6,15 +6,21 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mpsched._pool import launch
 from mpsched._worker import boot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
+ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0  # only a hang takes so long
 
 E = TypeVar("E")
@@ -127,6 +133,32 @@ class Watched:
             if not wait_readable(fd, 0):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             os.close(fd)
+
+
+@contextmanager
+def parent_program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
+    """Run tests/support/launch_parent.py in a session of its own; yield it and its first line."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.launch_parent", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert wait_readable(program.stdout.fileno(), DEADLINE_S)
+            yield program, json.loads(program.stdout.readline())
+        finally:
+            program.kill()
+
+
+def all_pids(told: dict[str, object]) -> list[int]:
+    """Return the workers and, where there is one, the template."""
+    assert isinstance(told["workers"], list)
+    assert isinstance(told["template"], int)
+    return [*told["workers"], *([told["template"]] if told["template"] else [])]
 
 
 def children_of(pid: int) -> list[int]:
