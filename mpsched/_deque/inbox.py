@@ -107,14 +107,18 @@ class Inbox:
     def take(self, limit: int, claimer: int) -> list[int]:
         """Move up to `limit` of the oldest roots from QUEUED to CLAIMED(claimer).
 
-        Linearization point of all of them: the store of HEAD. Returns the handles, oldest first.
+        Linearization point of all of them: the store of HEAD. Returns the handles, oldest first; none
+        only if there are none.
         """
         words, base = self._words, self._base
-        head = words[base + I_HEAD]
-        count = min(limit, words[base + I_TAIL] - head)
+        head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        slots, mask, state = self._slots, self._mask, self._state
+        start = head
+        while start != tail and slots[start & mask] == TOMB:
+            start += 1
+        count = min(start + limit, tail) - head
         if count <= 0:
             return []
-        slots, mask, state = self._slots, self._mask, self._state
         first, last = head & mask, (head + count) & mask
         raw = slots[first:last] if first < last else None
         found: list[int] = (

@@ -20,9 +20,11 @@ _X86: Final = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
 
 
 def _fence_x86() -> None:
-    # `blocking=False`: a second thread inside this line has executed the instruction as well.
     if _RMW.acquire(blocking=False):
         _RMW.release()
+    else:
+        # Another thread is between the two lines, and a lock that is taken is only read.
+        _fence_kernel()
 
 
 def _fence_kernel() -> None:

@@ -2,9 +2,9 @@
 
 See README.md, "Pieces of a map". The main thread runs items; the helper thread may send finished
 results (`flush`) and give away the far half of what has not started (`split`). Both sides agree
-through three fields under the GIL: `next` (first item not started; written by the main thread
-*before* it reads `end`), `end` (written by the helper, never below `next` as it reads it), and the
-worker's write lock around everything that reaches the result ring.
+through two fields and a lock: `next` (first item not started; the main thread stores it and then
+reads `end`), `end` (the helper stores it and then reads `next`), and the worker's write lock around
+everything that reaches the result ring.
 """
 
 from __future__ import annotations
@@ -84,43 +84,52 @@ class Chunk:
         words[block + lay.B_LEFT] = max(0, self.end - 1)
         begun = last = now = clock()
         size = 1
-        fresh = 0  # items since `last`
+        cancel = worker.table.cancel
         while True:
             start = self.next
             stop = min(start + size, self.end)
-            if start >= stop:
-                break
-            self.next = stop  # before the look at `end`: see split
-            if self.end < stop:
-                self.next = stop = max(start, self.end)
-                if start >= stop:
+            if start >= stop or cancel[self.handle]:
+                if self._ended(now - begun):
                     break
+                continue
+            self.next = stop  # before the look at `end`: see split
+            end = self.end
+            if end < stop:
+                self.next = stop = max(start, end)
+                if start >= stop:
+                    continue
             words[block + lay.B_PROGRESS] = stop
             if size == 1:
                 self._one(start)
             else:
                 self._block(start, stop)
             now = clock()
-            fresh += stop - start
             if now - last >= flush_ns:
                 self.flush()
                 worker.ring_the_parent()
                 words[block + lay.B_LEFT] = max(0, self.end - self.next)
-                last, fresh = now, 0
+                last = now
             elif size == 1:
                 words[block + lay.B_UNSENT] = 1
             # Items so small that a word for each start would cost as much are started in blocks.
             average = (now - begun) / max(1, self.next)
             size = 1 if average >= tiny_ns else max(1, min(size * 2, int(block_ns / (average + 1))))
-        spent = now - begun
-        with worker.write_lock:
-            self._flush_locked()
-            self.closed = True
-            worker.results.write(self.ident, self.handle, rec.R_END, spent, self.next)
         words[block + lay.B_LEFT] = 0
         words[block + lay.B_PROGRESS] = 0
         worker.items += self.next
-        return spent
+        return now - begun
+
+    def _ended(self, spent: int) -> bool:
+        """Publish the end of the piece; False if there is more to run after all."""
+        worker = self._worker
+        with worker.write_lock:
+            # A `split` that has given up had made `end` smaller for a moment.
+            if self.next < self.end and not worker.table.cancel[self.handle]:
+                return False
+            self._flush_locked()
+            self.closed = True
+            worker.results.write(self.ident, self.handle, rec.R_END, spent, self.next)
+            return True
 
     def _one(self, index: int) -> None:
         item = self.items[index]
@@ -133,12 +142,12 @@ class Chunk:
 
     def _block(self, start: int, stop: int) -> None:
         items, fn = self.items[start:stop], self._fn
-        before = len(self.values)
         try:
             # `extend` keeps what it has appended when the iterator raises: that tells which item.
             self.values.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
         except BaseException as problem:
-            bad = start + len(self.values) - before
+            with self._worker.write_lock:  # `flush` moves what is in `values`
+                bad = self.base + len(self.values)
             self._failed(bad, problem)
             self.next = bad + 1
 
@@ -190,14 +199,16 @@ class Chunk:
         with worker.write_lock:
             if self.closed:
                 return False
-            # `run` stores `next` and then reads `end`; this reads `next` and then stores `end`. Both
-            # under the GIL: either this sees the new `next`, or `run` sees the new `end`.
             first, end = self.next, self.end
-            left = end - first
-            if left <= 0:
+            if first >= end:
                 return False
-            keep = first + left // 2
+            keep = first + (end - first) // 2
+            # Pairs with `run`, which stores `next` and then reads `end`: one of the two sees the
+            # other's store. If this one does, nothing is given; if both do, nothing is either.
             self.end = keep
+            if self.next > keep:
+                self.end = end
+                return False
             worker.results.write(self.ident, self.handle, rec.R_SPLIT, 0, keep)
             worker.words[worker.block + lay.B_LEFT] = keep - first
             return True

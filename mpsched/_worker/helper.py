@@ -76,6 +76,10 @@ def share(worker: Worker) -> None:
         count = worker.give_back(returned)
         # What the inbox has no room for stays ours, in its place before what came since.
         local.extendleft(reversed(returned[: len(returned) - count]))
-    worker.words[worker.block + lay.B_CLAIMED] = 0
+    claimed = worker.block + lay.B_CLAIMED
+    worker.words[claimed] = 0
+    if local:
+        # Kept, or claimed by the main thread just now: it fills `local` and then stores the word.
+        worker.words[claimed] = len(local)
     if worker.unflushed:
         worker.ring_the_parent()

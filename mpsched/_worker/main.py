@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import time
@@ -108,8 +109,11 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
 
 def _retire(worker: Worker) -> None:
     """Make room for a new process: give back what was claimed, and say that this is no death."""
-    handles = list(worker.local)
-    worker.local.clear()
+    handles = []
+    while worker.local:
+        # One at a time: each goes to this thread or to the helper, never to both.
+        with contextlib.suppress(IndexError):
+            handles.append(worker.local.popleft())
     if handles:
         worker.give_back(handles)
     worker.ring_the_parent()
