@@ -78,6 +78,7 @@ class Future(cf.Future[T], Generic[T]):
     _trace: TracebackType | None = None
     _raw: Callable[[], tuple[Any, BaseException | None]] | None = None
     _shared = False  # has a Condition
+    _ending = False  # its task is over, and the collector is about to complete it
     _unread: _Unread | None = None
     _ns = -1
     worker: int | None = None
@@ -256,6 +257,8 @@ class Future(cf.Future[T], Generic[T]):
         Returns False if somebody made a Condition: then `_settle` is due, in the collector.
         """
         if self._shared:
+            # Before the task's entry is let go of: from here on there is nothing to cancel.
+            self._ending = True
             return False
         if self._state in _FINAL:
             return True

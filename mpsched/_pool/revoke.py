@@ -66,11 +66,18 @@ class Revoker:
     def _prevent(self, task: Task) -> bool | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
+        if task.future is not None and task.future._ending:
+            return False  # it has run; the collector is about to say so
         if handle < 0:
             # In the ready queue, or about to be: whoever meets it there drops it.
             task.cancelled = True
             return True
         state, worker = st.parts(self._pool.table.state[handle])
+        if state == st.FREE:
+            # In the ready queue for another attempt.
+            task.cancelled = True
+            self._forget(task)
+            return True
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):
                 self._forget(task)

@@ -55,11 +55,20 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 
 def settle(ex: WorkStealingExecutor) -> None:
-    """Wait until every worker of a pool has started and nothing is open."""
+    """Wait until every worker of a pool lives and nothing is open."""
 
     def settled() -> bool:
         stats = ex.stats()
-        return not stats.inflight and not stats.ready and all(w.pid for w in stats.workers)
+        return not stats.inflight and not stats.ready and all(alive(w.pid) for w in stats.workers)
 
     wait_until(settled, "a pool with all its workers and nothing to do")
     assert ex.state == "accepting"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists; our own dead children count until they are reaped."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return pid > 0

@@ -208,7 +208,7 @@ def test_submit_lets_nothing_of_a_task_change_the_callers_objects(
 
 def test_submit_closes_over_what_the_loop_variable_was(pool: WorkStealingExecutor) -> None:
     """A lambda in a loop is taken as it is at its `submit`, not as it is when it runs."""
-    futures = [pool.submit(lambda: number * 2) for number in range(50)]
+    futures = [pool.submit(lambda: number * 2) for number in range(50)]  # noqa: B023 - on purpose
     assert [future.result() for future in futures] == [number * 2 for number in range(50)]
 
 
