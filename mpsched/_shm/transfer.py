@@ -177,8 +177,9 @@ class Arrivals:
             DescriptorsLost: They could not be received.
             LookupError: No such message has come, or it is closed.
         """
-        if tag > self._last:
-            self.receive_all()
+        # Not further: what is behind it waits in the socket, where it takes no descriptor of ours.
+        while tag > self._last and self._receive_one():
+            continue
         if tag in self._lost:
             raise self._lost[tag]
         if tag not in self._here:
@@ -191,34 +192,36 @@ class Arrivals:
         for fd in self._here.pop(tag, ()):
             os.close(fd)
 
-    def receive_all(self) -> None:
-        """Note what has come, so that the worker can send more."""
-        while True:
-            try:
-                message = receive(self._sock, peek=_CAN_PEEK)
-                if message is None:
-                    return
-                if message.tag > self._last:
-                    self._here[message.tag] = message.fds
-                    self._last = message.tag
-                else:  # noted by a call that was interrupted before it could take the message
-                    for fd in message.fds:
-                        os.close(fd)
-            except DescriptorsLost as lost:
-                if lost.tag > self._last:
-                    self._lost[lost.tag] = lost
-                    self._last = lost.tag
-            except EOFError:
-                return
-            if _CAN_PEEK:
-                self._sock.recv(_HEADER.size)  # the files go with it: it asks for none
-
     def close_all(self) -> None:
         """Close everything that is here or still comes.
 
         For a worker that died: whatever no record names was sent before its record was written.
         """
-        self.receive_all()
-        for tag in [*self._here]:
-            self.close(tag)
-        self._lost.clear()
+        while True:
+            for tag in [*self._here]:
+                self.close(tag)
+            self._lost.clear()
+            if not self._receive_one():
+                return
+
+    def _receive_one(self) -> bool:
+        """Note the next message; False if there is none."""
+        try:
+            message = receive(self._sock, peek=_CAN_PEEK)
+            if message is None:
+                return False
+            if message.tag > self._last:
+                self._here[message.tag] = message.fds
+                self._last = message.tag
+            else:  # noted by a call that was interrupted before it could take the message
+                for fd in message.fds:
+                    os.close(fd)
+        except DescriptorsLost as lost:
+            if lost.tag > self._last:
+                self._lost[lost.tag] = lost
+                self._last = lost.tag
+        except EOFError:
+            return False
+        if _CAN_PEEK:
+            self._sock.recv(_HEADER.size)  # the files go with it: it asks for none
+        return True

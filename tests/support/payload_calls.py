@@ -207,3 +207,40 @@ def sleep_until_told(data: bytes) -> float:
     while not array[0]:
         assert time.monotonic() < deadline, "nobody has set the first item"
     return float(array[0])
+
+
+# --- tasks of a pool ---------------------------------------------------------------------------
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def set_own(array: Any, index: int) -> int:
+    array[index] = index + 1
+    return index
+
+
+def spoil(array: Any) -> Any:
+    """Change an argument in place, and return it."""
+    array += 1
+    return array
+
+
+def wait_for(path: str, value: Any) -> Any:
+    """Hold a worker until a file is there."""
+    deadline = time.monotonic() + 60
+    while not os.path.exists(path):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.001)
+    return value
+
+
+def total(value: Any) -> float:
+    return float(value["array"].sum()) if isinstance(value, dict) else float(value.sum())
+
+
+def filled_in_worker(size: int, fill: float) -> Any:
+    from mpsched.arrays import shared_array
+
+    return shared_array(size, fill=fill)

@@ -138,6 +138,19 @@ def test_arrivals_lost_message_fails_only_its_own_tag(pair: Pair, few_descriptor
     assert few_descriptors
 
 
+def test_arrivals_take_no_more_than_is_asked_for(pair: Pair) -> None:
+    """Results that nobody has looked at wait in the socket and hold no descriptor."""
+    parent, worker = pair
+    for tag in range(1, 101):
+        transfer.send(worker, payloads.create([b"%d" % tag]), tag)
+    arrivals = transfer.Arrivals(parent)
+    before = len(os.listdir("/proc/self/fd"))
+    for tag in range(1, 101):
+        arrivals.fds(tag)
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+        arrivals.close(tag)
+
+
 class Interrupt:
     """Raises KeyboardInterrupt before the n-th call of a function, and lets the others pass."""
 
@@ -169,8 +182,7 @@ def test_arrivals_interrupted_call_begins_again_and_misses_nothing(
 
     monkeypatch.setattr(arrivals, "_sock", Socket)
     with pytest.raises(KeyboardInterrupt):
-        arrivals.receive_all()
-    arrivals.receive_all()
+        arrivals.fds(3)
     for tag in (1, 2, 3):
         (fd,) = arrivals.fds(tag)
         assert os.pread(fd, 9, 0) == b"%d" % tag
@@ -184,7 +196,7 @@ def test_arrivals_of_a_dead_worker_are_closed(pair: Pair) -> None:
     before = os.listdir("/proc/self/fd")
     transfer.send(worker, payloads.create([b"a"]), 1)
     arrivals = transfer.Arrivals(parent)
-    arrivals.receive_all()
+    arrivals.fds(1)
     transfer.send(worker, payloads.create([b"b"]), 2)
     arrivals.close_all()
     worker.close()
