@@ -36,6 +36,9 @@ def _fence_kernel() -> None:
 fence = _fence_x86 if _X86 else _fence_kernel
 """Order this process's earlier stores before its later loads (a Dekker pair needs one each side)."""
 
+WEAK: Final = not _X86
+"""Whether stores may also be seen in another order than they were made: then `fence` goes between."""
+
 
 def signed(word: int) -> int:
     """Return the two's complement value of an unsigned 64-bit word."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
+from mpsched._shm.words import WEAK, fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +118,8 @@ class ResultWriter:
         else:
             ring[position + 3] = int(value) & MASK64
         self._at = tail + HEAD_WORDS
+        if WEAK:
+            fence()
         # Pairs with the reader's load of TAIL in ResultReader.take.
         self._words[self._tail] = tail + HEAD_WORDS
 
@@ -135,6 +138,8 @@ class ResultWriter:
         at = (position + HEAD_WORDS) * 8
         self._bytes[at : at + size] = payload
         self._at += need
+        if WEAK:
+            fence()
         self._words[self._tail] = self._at
 
     def _reserve(self, need: int) -> int:
@@ -186,6 +191,8 @@ class ResultReader:
         """
         words, ring, mask = self._words, self._ring, self._capacity - 1
         head, tail = words[self._head], words[self._tail]
+        if WEAK:
+            fence()  # pairs with the one before the store of TAIL
         found: list[Record] = []
         payload: Any
         while head != tail and len(found) < limit:
@@ -217,4 +224,6 @@ class ResultReader:
 
         Records that were taken but not given back are seen again.
         """
+        if WEAK:
+            fence()  # what was read, before the writer may overwrite it
         self._words[self._head] = head
