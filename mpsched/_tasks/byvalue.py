@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import enum
 import functools
 import hashlib
 import io
@@ -240,6 +241,15 @@ class Bundle:
 
     def _dump_class(self, cls: type) -> tuple[bytes, bytes]:
         maker, args, state, _, _, setter = self._pickler.reduce_by_cloudpickle(cls)
+        if not issubclass(cls, enum.Enum):
+            # What cloudpickle makes has no slots, and needs cloudpickle in the worker.
+            kind, name, bases, namespace, *_ = args
+            if "__slots__" in cls.__dict__:
+                namespace["__slots__"] = cls.__dict__["__slots__"]
+            if typing.NamedTuple in bases:  # would make a named tuple without fields
+                namespace["__orig_bases__"], bases = bases, cls.__bases__
+            maker, args = namespaces.make_class, (kind, name, bases, namespace)
+            setter, state = namespaces.set_class, state[0]
         return self.dump((maker, args)), self.dump((setter, state))
 
 
@@ -354,14 +364,16 @@ def _reducers() -> dict[type, Callable[[Any], Any]]:
     if hasattr(typing, "TypeAliasType"):
         table[typing.TypeAliasType] = _reduce_alias
     # Sentinels of dataclasses, compared by identity.
-    for name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY"):
+    for name in (
+        "MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR"
+    ):  # fmt: skip
         if hasattr(dataclasses, name):
-            table[type(getattr(dataclasses, name))] = functools.partial(_name_alone, name)
+            table[type(getattr(dataclasses, name))] = _reduce_sentinel
     return table
 
 
-def _name_alone(name: str, _: Any) -> str:
-    return name
+def _reduce_sentinel(obj: Any) -> str:
+    return next(name for name, value in vars(dataclasses).items() if value is obj)
 
 
 _REDUCERS: Final = _reducers()

@@ -1,7 +1,8 @@
 """Functions and classes that travel by value: the receiving side. See README.md, "By value".
 
-What `byvalue.py` pickles names only the functions below (and cloudpickle's, for classes), so a
-worker that receives functions alone never imports cloudpickle. Both sides share the registries here.
+What `byvalue.py` pickles names only the functions below (and cloudpickle's, for enums), so a
+worker that receives functions and classes does not import cloudpickle. Both sides share the
+registries here.
 """
 
 from __future__ import annotations
@@ -501,6 +502,41 @@ def set_function(fn: types.FunctionType, state: tuple[Any, ...]) -> None:
         setattr(fn, key, value)
     for name in modules:
         subimport(name)
+
+
+def make_class(kind: type, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
+    """Make a class without its attributes, which may refer to it; all but its slots."""
+
+    def make() -> type:
+        return types.new_class(name, bases, {"metaclass": kind}, lambda ns: ns.update(namespace))
+
+    try:
+        return make()
+    except Exception:
+        # `__init_subclass__` may want arguments of the `class` statement, which nobody has kept.
+        # What it did is in the state of the classes that travel.
+        mro = [cls for base in bases for cls in getattr(base, "__mro__", ())]
+        hooked: Any = next((cls for cls in mro if "__init_subclass__" in vars(cls)), object)
+        if hooked is object:
+            raise
+        hook = vars(hooked)["__init_subclass__"]
+        hooked.__init_subclass__ = classmethod(lambda _: None)
+        try:
+            return make()
+        finally:
+            hooked.__init_subclass__ = hook
+
+
+def set_class(cls: type, attributes: dict[str, Any]) -> None:
+    """Give a class its attributes."""
+    registered = attributes.pop("_abc_impl", ())  # of an abstract base class
+    for name, value in attributes.items():
+        setattr(cls, name, value)
+    if "__firstlineno__" in attributes:
+        # Python 3.13 drops it whenever another attribute is assigned.
+        setattr(cls, "__firstlineno__", attributes["__firstlineno__"])  # noqa: B010
+    for subclass in registered:
+        cls.register(subclass)  # type: ignore[attr-defined]  # an ABCMeta has it
 
 
 def make_cell(*contents: Any) -> types.CellType:

@@ -226,17 +226,20 @@ def test_functions_submodules_that_they_use_are_imported(main: Notebook, peer: P
     assert peer.run(main["use"]) == 1
 
 
-def test_functions_alone_cost_a_worker_no_cloudpickle(main: Notebook, peer: Peer) -> None:
-    """Functions, lambdas and closures are loaded without its import, which takes 30 ms."""
+def test_loading_costs_a_worker_no_cloudpickle(main: Notebook, peer: Peer) -> None:
+    """Functions, closures and classes are loaded without its import, which takes 30 ms."""
     main.cell(
         """
         import sys
         K = [1]
+        class C:
+            __slots__ = ("a",)
+            def get(self): return K
         def helper(): return "cloudpickle" in sys.modules
-        def task(): return helper(), (lambda: K)()
+        def task(c): return helper(), (lambda: c.get())()
         """
     )
-    assert peer.run(main["task"]) == (False, [1])
+    assert peer.run(main["task"], main["C"]()) == (False, [1])
 
 
 def test_classes_keep_their_identity_both_ways(main: Notebook, peer: Peer) -> None:
@@ -301,6 +304,84 @@ def test_classes_keep_their_identity_both_ways(main: Notebook, peer: Peer) -> No
     assert peer.run(main["user"]) == 3
     peer.run(main["keep"], main["P"](1))
     assert peer.run(main["same"], main["P"](2)) is True
+
+
+def test_classes_of_awkward_kinds_arrive_whole(main: Notebook, peer: Peer) -> None:
+    """Slots stay slots; metaclasses, hooks with arguments, typed dicts and tuples, protocols work."""
+    main.cell(
+        """
+        import abc, dataclasses, typing
+        @dataclasses.dataclass(slots=True)
+        class Slotted:
+            x: int
+            y: int = 2
+        class Private:
+            __slots__ = ("__a", "b", "__weakref__")
+            def __init__(self): self.__a, self.b = 1, 2
+            def get(self): return self.__a, self.b
+        class Meta(type):
+            def __call__(cls, *args): return super().__call__(*args)
+        class Plugin(metaclass=Meta):
+            kinds = []
+            def __init_subclass__(cls, kind): cls.kinds.append(kind)
+        class Mine(Plugin, kind="mine"): pass
+        class Movie(typing.TypedDict):
+            name: str
+        T = typing.TypeVar("T")
+        class Row(typing.NamedTuple, typing.Generic[T]):
+            value: T
+            other: int = 5
+        class Goes(typing.Protocol):
+            def go(self) -> int: ...
+        class Goer(Goes):
+            def go(self): return 4
+        class Registry(abc.ABC): pass
+        @Registry.register
+        class Registered: pass
+        def no_dict(o):
+            try: o.not_a_slot = 1
+            except AttributeError: return True
+        def echo(x): return x
+        def kinds(m): return Plugin.kinds, type(type(m)) is Meta
+        def movie(): return Movie(name="n")
+        def registered(r): return isinstance(r, Registry)
+        def second(x: int, *, y: "Slotted" = Slotted(1)): return y.y
+        """
+    )
+    assert peer.run(main["echo"], main["Slotted"](1)) == main["Slotted"](1)
+    assert peer.run(main["no_dict"], main["Slotted"](1)) is True
+    private = peer.run(main["echo"], main["Private"]())
+    assert (type(private), private.get()) == (main["Private"], (1, 2))
+    assert peer.run(main["no_dict"], main["Private"]()) is True
+    assert peer.run(main["kinds"], main["Mine"]()) == (["mine"], True)
+    assert main["Plugin"].kinds == ["mine"]
+    assert peer.run(main["movie"]) == {"name": "n"}
+    row = peer.run(main["echo"], main["Row"][int](3))
+    assert (type(row), row) == (main["Row"], (3, 5))
+    assert peer.run(main["Goer"]().go) == 4
+    assert peer.run(main["registered"], main["Registered"]()) is True
+    assert peer.run(main["second"], 1) == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of Python 3.12")
+def test_classes_and_functions_with_type_parameters_arrive(main: Notebook, peer: Peer) -> None:
+    """PEP 695: generic functions and classes, aliases, and what they refer to."""
+    main.cell(
+        """
+        type Alias = int | str
+        K = 3
+        def same[T](x: T) -> T: return x
+        class Box[T]:
+            value = K
+            def __init__(self, v: T): self.v = v
+            def get(self) -> T: return self.v
+        def alias(): return Alias.__name__, same.__type_params__[0].__name__
+        """
+    )
+    assert peer.run(main["same"], 3) == 3
+    assert peer.run(main["Box"][int](4).get) == 4
+    assert type(peer.run(main["Box"], 1)) is main["Box"]
+    assert peer.run(main["alias"]) == ("Alias", "T")
 
 
 def test_classes_what_comes_back_does_not_change_them(main: Notebook, peer: Peer) -> None:
