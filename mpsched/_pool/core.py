@@ -145,7 +145,14 @@ class Pool:
         self._known_number = self.calls.known_number
         self._next_id = self.calls.next_id
         self.dispatcher = Dispatcher(
-            segment, layout, settings, self.ready, self.entries, self.locks, self.bells
+            segment,
+            layout,
+            settings,
+            self.ready,
+            self.entries,
+            self.locks,
+            self.bells,
+            self.collector_bell,
         )
         self.leader = Leader(self)
         self.revoker = Revoker(self)

@@ -8,7 +8,7 @@ holds the section pumps; whoever does not get it knows that the one inside looks
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mpsched._deque.inbox import Inbox
 from mpsched._pool.section import Section
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from mpsched._shm.segment import Segment
 
 
+_TRIES: Final = 4
+"""How often a taken inbox lock is tried in a row (a microsecond each)."""
+
+
 @final
 class Dispatcher:
     """Fills the inboxes. Any thread may call `pump`.
@@ -39,6 +43,7 @@ class Dispatcher:
     Attributes:
         inflight: tasks that have an entry, by id.
         section: guards everything here.
+        busy: an inbox could not be filled because its lock was taken.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Dispatcher:
         entries: Entries,
         locks: KernelLocks,
         bells: Sequence[Parker],
+        collector: Parker,
     ) -> None:
         self._words = segment.words
         self._blocks = [layout.block(w) for w in range(layout.workers)]
@@ -58,10 +64,13 @@ class Dispatcher:
         self._entries = entries
         self._locks = locks
         self._bells = bells
+        self._collector = collector
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
         self.section = Section()
         self.inflight: dict[int, Task] = {}
         self.held = False
+        self.busy = False
+        self._missed = False
         self._moving: deque[Task] = deque()
         self._target: int | None = None
         self._old_tail = 0
@@ -101,17 +110,26 @@ class Dispatcher:
 
     # --- pumping ------------------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Dispatch what there is room for. Never waits, except for its own inbox locks by trying."""
+    def pump(self, *, ring: bool = True) -> None:
+        """Dispatch what there is room for. Never waits; an inbox lock that is taken is tried again.
+
+        `ring`: have the supervisor try again; it does so itself when `busy` is set.
+        """
         while (self._ready or self._moving) and not self.held:
             if not self.section.try_enter():
-                return  # whoever is inside looks again after leaving
+                # Whoever is inside looks again after leaving; unless he has left by now.
+                self._missed = True
+                if not self.section.try_enter():
+                    return
             try:
+                self._missed = self.busy = False
                 progress = self._pump()
             finally:
                 self.section.leave()
-            if not progress:
-                return
+            if not progress and not self._missed:
+                break
+        if self.busy and ring:
+            self._collector.wake()
 
     def _pump(self) -> bool:
         if self._moving or self._target is not None:
@@ -182,9 +200,16 @@ class Dispatcher:
         moving.clear()
         self._target = None
         fence()
-        if self._words[self._blocks[worker] + lay.B_STATE] == lay.PARKED:
-            self._bells[worker].wake()
+        self._wake(worker)
         return True
+
+    def _wake(self, worker: int) -> None:
+        """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief."""
+        words, blocks = self._words, self._blocks
+        for one in (worker, *range(len(blocks))):
+            if words[blocks[one] + lay.B_STATE] == lay.PARKED:
+                self._bells[one].wake()
+                return
 
     def _place(self, worker: int) -> list[int]:
         entries, inflight = self._entries, self.inflight
@@ -224,8 +249,10 @@ class Dispatcher:
         self._target = worker
         try:
             # Only tried: a stopped worker may hold it, and the parent must not wait for anybody.
-            if not self._locks.try_acquire(worker):
+            # A worker that looks into it has it for microseconds.
+            if not any(self._locks.try_acquire(worker) for _ in range(_TRIES)):
                 self._target = None
+                self.busy = True
                 return False
             inbox.repair()
             inbox.push(handles)

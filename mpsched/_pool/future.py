@@ -175,6 +175,7 @@ class Future(cf.Future[T], Generic[T]):
             return
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._pool.leader.lead(self.done, deadline):
+            self._pool.ring()  # if whoever leads was thrown out of it, the supervisor finds out
             with self._condition:
                 while self._state not in _FINAL:
                     self._pool.check_process()

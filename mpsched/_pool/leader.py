@@ -33,6 +33,8 @@ _FEW = 256
 """Records that a submitter drains from each ring in passing."""
 _AWAY_NS = 1_000_000
 """Nanoseconds after which a thread that led is taken to be busy with something else."""
+_NAP_S = (0.002, 0.5)
+"""Seconds after which a leader looks at the rings without having been woken: first, most."""
 _OUTSIDERS_NS = 50_000_000
 """Nanoseconds for which somebody who waits from outside keeps the collector in charge."""
 
@@ -81,6 +83,7 @@ class Leader:
         """
         pool = self._pool
         pool.end_burst()
+        nap = _NAP_S[0]
         while not done():
             pool.check_process()
             if self.wanted or not self.section.try_enter():
@@ -89,7 +92,10 @@ class Leader:
             try:
                 words[lay.H_WAIT] = lay.WAIT_NOBODY
                 while not done() and not self.wanted:
-                    if self.drain() or pool.ready:
+                    drained = self.drain()
+                    if drained:
+                        nap = _NAP_S[0]
+                    if drained or pool.ready or pool.dispatcher.moving():
                         pool.dispatcher.pump()
                         if done():
                             break
@@ -106,7 +112,13 @@ class Leader:
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
                         return done()
-                    bell.wait(pool.patience(left))
+                    # A worker rings once per batch of results; if a long task follows a short one,
+                    # only a look tells that the short one is done.
+                    if not bell.wait(min(nap, pool.patience(left))):
+                        nap *= 2
+                        if nap > _NAP_S[1]:
+                            nap = _NAP_S[1]
+                            pool.ring()  # its looks put right what an exception has left
                     words[lay.H_WAIT] = lay.WAIT_NOBODY
             finally:
                 self._hand_over()
@@ -156,8 +168,9 @@ class Leader:
     def outsider(self) -> None:
         """Somebody waits who cannot lead. Any thread."""
         self._outsider_ns = time.perf_counter_ns()
-        if self.lingering:
-            self._pool.collector_bell.wake()
+        pool = self._pool
+        if self.lingering or pool.supervisor.dozing or self.section.taken():
+            pool.collector_bell.wake()
 
     def drain_in_passing(self, *, burst: bool) -> None:
         """Read what is there if nobody else does; bounded. A submitter calls it."""
@@ -169,7 +182,8 @@ class Leader:
                 self.linger()
         finally:
             self.section.leave()
-            if self.finished:
+            # Whoever was rung meanwhile has found the section taken.
+            if self.finished or not (self.lingering or self._all_empty()):
                 self._pool.collector_bell.wake()
 
     def collect(self) -> None:

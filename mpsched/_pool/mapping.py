@@ -118,7 +118,8 @@ class MapRun:
 
     def waiting_items(self) -> int:
         """Items that are in no piece."""
-        return self.total - self._next + sum(len(items) for _, items in self._returned)
+        # A copy: the leader adds to it while the dispatcher counts.
+        return self.total - self._next + sum(len(items) for _, items in list(self._returned))
 
     def carve(self) -> Task | None:
         """Make the next piece; None if there is none now. Dispatcher.
@@ -342,8 +343,9 @@ class MapRun:
     def fail_rest(self, error: Callable[[], BaseException]) -> None:
         """Fail every item that has no result (the pool failed or what waited was cancelled)."""
         spans = [(self._next, self.total)]
-        spans += [(start, start + len(items)) for start, items in self._returned]
-        self._returned.clear()
+        while self._returned:
+            start, items = self._returned.popleft()
+            spans.append((start, start + len(items)))
         self._next = self.total
         self.closed = True
         for start, stop in spans:
@@ -481,6 +483,7 @@ class MapRun:
     def _follow(
         self, there: Callable[[], bool], deadline: float | None, timeout: float | None
     ) -> None:
+        self._pool.ring()  # as Future.result does
         with self.condition:
             self._waiting = True
             while not there() and not self.finished:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
 
@@ -46,6 +47,10 @@ class Section:
         self._frame = None
         self._lock.release()
 
+    def taken(self) -> bool:
+        """Whether somebody is inside, or was thrown out of it."""
+        return self._lock.locked()
+
     def recover(self) -> bool:
         """Open the section if whoever entered it was thrown out without leaving.
 
@@ -71,17 +76,24 @@ class Section:
         frame = self._frame
         running = sys._current_frames()
         if frame is None:
-            # Taken and unmarked is right only inside of the two methods above.
+            # Taken and unmarked is right only inside of the two methods above (or of a signal
+            # handler that runs on top of them).
             return not any(
-                top.f_code in _INSIDE and top.f_locals.get("self") is self
+                one.f_code in _INSIDE and one.f_locals.get("self") is self
                 for top in running.values()
+                for one in _stack(top)
             )
         holder = running.get(self._thread)
-        while holder is not None:
-            if holder is frame:
-                return False
-            holder = holder.f_back
+        if holder is not None and any(one is frame for one in _stack(holder)):
+            return False
         return self._frame is frame
+
+
+def _stack(top: FrameType) -> Iterator[FrameType]:
+    frame: FrameType | None = top
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 _INSIDE: Final = (Section.try_enter.__code__, Section.leave.__code__)

@@ -34,6 +34,8 @@ _LOG = logging.getLogger("mpsched")
 
 _SAFETY_S: Final = (0.1, 5.0)
 """Seconds after which the supervisor looks by itself while work is open: first, most."""
+_RETRY_S: Final = 0.001
+"""Seconds until an inbox is tried again whose lock was taken."""
 _LINGER_S: Final = 0.005
 """Seconds between looks while a caller's thread reads the results."""
 _TRIES: Final = 4
@@ -79,6 +81,8 @@ class Supervisor:
         self.failed: BaseException | None = None
         self.done = threading.Event()
         self.deaths = 0
+        # Asleep without a time limit, because nothing was open: only a bell wakes it.
+        self.dozing = False
         self._populated = threading.Event()
         self._ever_ready = False
         self._stopping = False
@@ -128,21 +132,25 @@ class Supervisor:
     def _loop(self) -> None:
         pool = self._pool
         safety = _SAFETY_S[0]
+        looked = 0.0
         while True:
             self._start_due()
             woken = self._wait(self._timeout(safety))
+            self.dozing = False
             safety = _SAFETY_S[0] if woken else min(safety * 2, _SAFETY_S[1])
             for event in self._launcher.events():
                 self._handle(event)
             self.limits.check()
-            if not woken:
+            now = time.monotonic()
+            if not woken or now - looked >= _SAFETY_S[0]:
+                looked = now
                 for section in (pool.leader.section, pool.dispatcher.section):
                     if section.recover():
                         _LOG.debug("a section was left by an exception and is open again")
             pool.leader.collect()
             self._take_notices()
             self._settle_finished()
-            pool.dispatcher.pump()
+            pool.dispatcher.pump(ring=False)
             self._report_runs()
             if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
                 return
@@ -157,8 +165,13 @@ class Supervisor:
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
             return _LINGER_S
+        if self._pool.dispatcher.busy:
+            return _RETRY_S
+        # First said, then looked: whoever adds work afterwards and waits from outside, rings.
+        self.dozing = True
         if self._pool.idle():
             return left
+        self.dozing = False
         return safety if left is None else min(safety, left)
 
     def _wait(self, timeout: float | None) -> bool:
