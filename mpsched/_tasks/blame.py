@@ -152,11 +152,20 @@ def parts_of(obj: object, path: str) -> Iterator[tuple[str, Any]]:
                 continue  # not assigned yet
         for index, value in enumerate(obj.__defaults__ or ()):
             yield f"default {index} of {path}", value
-    elif not isinstance(obj, (type, types.ModuleType)):
+    elif not isinstance(obj, (type, types.ModuleType)) and _goes_by_attributes(type(obj)):
         state = getattr(obj, "__dict__", None)
         if isinstance(state, dict):
             for key, value in list(state.items()):
                 yield f"{path}.{key}", value
+
+
+def _goes_by_attributes(kind: type) -> bool:
+    """Whether the objects of a class are pickled by their attributes: nothing of its own decides."""
+    return (
+        kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__reduce__ in {object.__reduce__, BaseException.__reduce__}
+        and kind.__getstate__ is object.__getstate__  # type: ignore[attr-defined]  # since 3.11
+    )
 
 
 def warn_large(fn: Any, size: int, bundle: Bundle | None) -> None:
