@@ -161,10 +161,10 @@ def parts_of(obj: object, path: str) -> Iterator[tuple[str, Any]]:
 
 def _goes_by_attributes(kind: type) -> bool:
     """Whether the objects of a class are pickled by their attributes: nothing of its own decides."""
-    return (
-        kind.__reduce_ex__ is object.__reduce_ex__
-        and kind.__reduce__ in {object.__reduce__, BaseException.__reduce__}
-        and kind.__getstate__ is object.__getstate__  # type: ignore[attr-defined]  # since 3.11
+    base = BaseException if issubclass(kind, BaseException) else object
+    return all(
+        getattr(kind, name) is getattr(base, name)
+        for name in ("__reduce__", "__reduce_ex__", "__getstate__")
     )
 
 
