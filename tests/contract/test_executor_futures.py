@@ -15,6 +15,8 @@ from tests.support import tasks
 from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpsched import WorkStealingExecutor
     from tests.support.gates import Gate
 
@@ -32,8 +34,8 @@ def test_wait_returns_when_all_are_done(pool: WorkStealingExecutor) -> None:
 
 def test_wait_returns_at_the_first_that_is_done(pool: WorkStealingExecutor, gate: Gate) -> None:
     """FIRST_COMPLETED does not wait for those that still run."""
-    held = pool.submit(gate.hold)
-    quick = pool.submit(tasks.square, 3)
+    held: cf.Future[Any] = pool.submit(gate.hold)
+    quick: cf.Future[Any] = pool.submit(tasks.square, 3)
     done, not_done = cf.wait({held, quick}, HANG_S, cf.FIRST_COMPLETED)
     assert (done, not_done) == ({quick}, {held})
     gate.open()
@@ -133,8 +135,12 @@ def test_callbacks_are_called_in_the_order_they_were_added(
     """Ten callbacks of one future, and none is missed."""
     seen: queue.SimpleQueue[int] = queue.SimpleQueue()
     future = pool.submit(gate.hold)
+
+    def noting(number: int) -> Callable[[object], None]:
+        return lambda _future: seen.put(number)
+
     for number in range(10):
-        future.add_done_callback(lambda _future, number=number: seen.put(number))
+        future.add_done_callback(noting(number))
     assert seen.empty()
     gate.open()
     assert [seen.get(timeout=HANG_S) for _ in range(10)] == list(range(10))
