@@ -1,7 +1,7 @@
 """Functions and classes that travel by value: the sending side. See README.md, "By value".
 
 Imported on first need only: cloudpickle takes 30 ms. A by-value pickle is an ordinary pickle; what
-loads it is in `namespaces.py`.
+loads it is in `loading.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import cloudpickle
 
-from mpsched._tasks import definitions, functions, namespaces
+from mpsched._tasks import definitions, functions, loading, namespaces
 from mpsched._tasks.bytecode import global_names, marshalled, submodules
 from mpsched._tasks.definitions import Definition
 
@@ -118,7 +118,7 @@ class Bundle:
         """Return the pickle of a value, whose out-of-band buffers are `buffers`, in this order."""
         if not self._spaces and not self._classes:
             return root  # only cloudpickle was needed
-        call = _Call(namespaces.open_value, *self._parts(), root, buffers)
+        call = _Call(loading.open_value, *self._parts(), root, buffers)
         return pickle.dumps(call, 5, buffer_callback=lambda _: None)
 
     def pack_callable(self, root: bytes) -> bytes:
@@ -128,7 +128,7 @@ class Bundle:
             parts += [ident.encode(), name.encode(), token or _digest(value, state or b"")]
         for ident, entry in self._classes.items():
             parts += [ident.encode(), entry[0]]
-        call = _Call(namespaces.open_callable, _digest(*parts), *self._parts(), root)
+        call = _Call(loading.open_callable, _digest(*parts), *self._parts(), root)
         return pickle.dumps(call, 5)
 
     def _parts(self) -> tuple[Any, Any, Any]:
@@ -226,7 +226,7 @@ class Bundle:
                 return self.dump(value)
             except Exception:  # whatever its `__reduce__` says, the module itself can be imported
                 pass
-        return self.dump(_Call(namespaces.module_global, space.id, name))
+        return self.dump(_Call(loading.module_global, space.id, name))
 
     def _add_class(self, cls: type, record: ClassRecord) -> None:
         try:
@@ -248,8 +248,8 @@ class Bundle:
                 namespace["__slots__"] = cls.__dict__["__slots__"]
             if typing.NamedTuple in bases:  # would make a named tuple without fields
                 namespace["__orig_bases__"], bases = bases, cls.__bases__
-            maker, args = namespaces.make_class, (kind, name, bases, namespace)
-            setter, state = namespaces.set_class, state[0]
+            maker, args = loading.make_class, (kind, name, bases, namespace)
+            setter, state = loading.set_class, state[0]
         return self.dump((maker, args)), self.dump((setter, state))
 
 
@@ -273,15 +273,12 @@ def _version(value: bytes) -> bytes:
 
 
 def _digest(*parts: bytes) -> bytes:
-    result = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        result.update(len(part).to_bytes(8, "little"))
-        result.update(part)
-    return result.digest()
+    sizes = repr([len(part) for part in parts]).encode()  # where one ends and the next begins
+    return hashlib.blake2b(b"".join((sizes, *parts)), digest_size=16).digest()
 
 
 def _function_state(fn: types.FunctionType) -> tuple[Any, ...]:
-    """Return what `namespaces.set_function` takes."""
+    """Return what `loading.set_function` takes."""
     code = fn.__code__
     special: dict[str, Any] = {}
     if fn.__qualname__ != code.co_qualname:
@@ -328,7 +325,7 @@ def _by_name(obj: Any) -> str | None:
 
 def _reduce_cached(obj: Any) -> Any:
     keys = obj.cache_parameters()
-    return _by_name(obj) or (namespaces.cached, (obj.__wrapped__, keys["maxsize"], keys["typed"]))
+    return _by_name(obj) or (loading.cached, (obj.__wrapped__, keys["maxsize"], keys["typed"]))
 
 
 def _reduce_typing(obj: Any) -> Any:
@@ -348,7 +345,7 @@ def _reduce_weak_dict(obj: Any) -> Any:
 
 
 def _reduce_cached_property(obj: Any) -> Any:
-    return namespaces.cached_property, (obj.func, obj.attrname)
+    return loading.cached_property, (obj.func, obj.attrname)
 
 
 def _reducers() -> dict[type, Callable[[Any], Any]]:
@@ -377,7 +374,7 @@ def _reduce_sentinel(obj: Any) -> str:
 
 
 _REDUCERS: Final = _reducers()
-_OURS: Final = vars(namespaces)
+_OURS: Final = vars(loading)
 _NAMED_TYPES: Final = {v: k for k, v in vars(types).items() if isinstance(v, type)}
 
 
@@ -414,8 +411,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return self._reduce_function(obj)
         if kind is types.CellType:
             if id(obj) in self._closures:
-                return namespaces.make_cell, ()  # filled with its function
-            return namespaces.make_cell, (), _contents(obj), None, None, namespaces.set_cell
+                return loading.make_cell, ()  # filled with its function
+            return loading.make_cell, (), _contents(obj), None, None, loading.set_cell
         if kind is types.ModuleType:
             return self._reduce_module(obj)
         if issubclass(kind, type):
@@ -430,7 +427,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         if bundle.going_home:
             known = space.functions.get(name)
             if known is not None and known[1] is fn:
-                return namespaces.home_function, (space.id, name)
+                return loading.home_function, (space.id, name)
         bundle.need_space(space)
         if (
             space.globals.get(name) is fn
@@ -439,12 +436,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             and not (bundle.going_home and name in space.tokens)
         ):
             bundle.need_global(space, name)
-            return namespaces.sent_function, (space.id, name)
+            return loading.sent_function, (space.id, name)
         bundle.need_globals_of(fn, space)
         self._closures.update(map(id, fn.__closure__ or ()))
         made = (marshalled(fn.__code__), space.id, name, fn.__closure__)
         return (
-            namespaces.make_function, made, _function_state(fn), None, None, namespaces.set_function
+            loading.make_function, made, _function_state(fn), None, None, loading.set_function
         )  # fmt: skip
 
     def _reduce_module(self, module: types.ModuleType) -> Any:
@@ -454,7 +451,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             sys.modules.get(name) is module
             and (module.__spec__ is not None or (parent and functions.is_importable(parent)))
         ):
-            return namespaces.subimport, (name,)
+            return loading.subimport, (name,)
         # Made by hand, or dropped from `sys.modules`: it travels as a namespace, all of it.
         space = namespaces.space_of(vars(module))
         space.module = module
@@ -462,24 +459,24 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         for key in vars(module):
             if not (key.startswith("__") and key.endswith("__")):
                 self._bundle.need_global(space, key)
-        return namespaces.sent_module, (space.id, name)
+        return loading.sent_module, (space.id, name)
 
     def _reduce_class(self, cls: type) -> Any:
         if functions.importable_name(cls) is not None:
             return NotImplemented
         if cls in _NAMED_TYPES:
-            return namespaces.builtin_type, (_NAMED_TYPES[cls],)
+            return loading.builtin_type, (_NAMED_TYPES[cls],)
         if self._bundle.going_home:
             known = namespaces.registry.records.get(cls)
             if known is not None and not known.local:
-                return namespaces.home_class, (known.id, cls.__qualname__)
+                return loading.home_class, (known.id, cls.__qualname__)
         if cls not in namespaces.registry.records:
             reduced = self.reduce_by_cloudpickle(cls)
             if not isinstance(reduced, tuple) or len(reduced) != _CLASS_PARTS:
                 return reduced
         record = namespaces.record_of(cls)
         self._bundle.need_class(cls, record)
-        return namespaces.sent_class, (record.id, cls.__qualname__)
+        return loading.sent_class, (record.id, cls.__qualname__)
 
     def reduce_by_cloudpickle(self, cls: type) -> Any:
         """Return how cloudpickle pickles a class; by value: (maker, args, state, .., .., setter)."""

@@ -1,6 +1,6 @@
 """A second interpreter that plays the worker for the codec: calls in, results out, over pipes.
 
-Used by tests, and by scripts, that play the parent; see `tests/process/test_byvalue.py`.
+Used by tests, and by scripts, that play the parent; see `tests/process/test_byvalue_functions.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import textwrap
 import types
 from pathlib import Path
 from typing import Any, Self
@@ -63,6 +64,23 @@ class Peer:
     def run(self, fn: Any, *args: Any) -> Any:
         """Encode and run one call."""
         return self.call(self.send(fn, *args))
+
+
+class Notebook:
+    """A `__main__` whose code comes in cells."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self.module = module
+        self._cells = 0
+
+    def cell(self, code: str) -> None:
+        self._cells += 1
+        code = textwrap.dedent(code)
+        compiled = compile(code, f"<cell {self._cells}>", "exec", dont_inherit=True)
+        exec(compiled, vars(self.module))
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self.module)[name]
 
 
 def serve() -> None:
