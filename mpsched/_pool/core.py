@@ -395,22 +395,23 @@ class Pool:
     def retry(self, task: Task, error: BaseException) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.
 
-        Safe to see the same end twice: the attempt in the entry tells.
+        Safe to see the same end twice: the attempt in the entry tells. The entry is kept until the
+        dispatcher gives the task another, so that nobody else can get it in between.
         """
         options, handle = task.options, task.handle
-        if handle < 0:
-            return False
-        ended = (self.table.meta[handle] >> tab.ATTEMPT_SHIFT) & 0xFFFF
-        if ended == task.attempt:
+        if self.entries.attempt(handle) == task.attempt:
             if task.attempt > options.retries or not isinstance(error, options.retry_on):
                 return False
             if self.table.cancel[handle] and task.killed != "timeout":
                 return False  # nobody wants it any more
             task.attempt += 1
         task.killed = None
+        self.table.state[handle] = st.FREE
         self.dispatcher.inflight.pop(task.id, None)
-        self.ready.append_left(task, options.priority)
-        self.entries.free(handle)
+        self.ready.put_back(task, options.priority)
+        if options.timeout is not None:
+            self.supervisor.limits.watch(task, options.timeout)
+            self.ring()
         return True
 
     # --- ending -----------------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ class Dispatcher:
     def _pump(self) -> bool:
         if self._moving or self._target is not None:
             self._recover()
+            self._entries.undo()
         window = self.window()
         words, blocks = self._words, self._blocks
         loads = []
@@ -162,21 +163,21 @@ class Dispatcher:
             return False
         ready, moving = self._ready, self._moving
         # 1. Take. User code may run here (a map's items are encoded): no ring lock is held.
+        ready.take_back()
         if ready.simple:
             plain = ready.plain
-            while len(moving) < count and plain and plain[0].__class__ is Task:
-                moving.append(plain[0])
-                if plain.popleft().cancelled:
-                    moving.pop()
+            while len(moving) < count and plain and (task := plain[0]).__class__ is Task:
+                if (task.attempt == 1 and not task.cancelled) or self._again(task):
+                    moving.append(task)
+                plain.popleft()
         while len(moving) < count:
             item = ready.peek()
             if item is None:
                 break
             if isinstance(item, Task):
-                moving.append(item)
+                if (item.attempt == 1 and not item.cancelled) or self._again(item):
+                    moving.append(item)
                 ready.pop(item)
-                if item.cancelled:
-                    moving.pop()
                 continue
             piece = item.carve()
             if piece is None:
@@ -211,6 +212,20 @@ class Dispatcher:
                 self._bells[one].wake()
                 return
 
+    def _again(self, task: Task) -> bool:
+        """Whether a task that was cancelled, or queued for another attempt, is to be dispatched.
+
+        Not if it was queued twice, by a `Pool.retry` that was interrupted.
+        """
+        entries, handle = self._entries, task.handle
+        if task in self._moving:
+            return False
+        if handle >= 0:
+            if entries.attempt(handle) == task.attempt and not task.cancelled:
+                return False
+            entries.free(handle)  # of the attempt before
+        return not (task.cancelled or (task.future is not None and task.future.done()))
+
     def _place(self, worker: int) -> list[int]:
         entries, inflight = self._entries, self.inflight
         queued = st.word(st.QUEUED, worker)
@@ -237,10 +252,12 @@ class Dispatcher:
                 handles.append(handle)
             if not span:
                 break
-        for task in list(moving)[len(handles) :]:
+        while len(moving) > len(handles):
             # No entry or no room in the slab: their turn comes when others are final.
+            task = moving[-1]
             self._ready.append_left(task, task.options.priority)
-            moving.remove(task)
+            moving.pop()
+        entries.settle()
         return handles
 
     def _push(self, inbox: Inbox, handles: list[int]) -> bool:

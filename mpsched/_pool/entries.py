@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._tasks import state as st
-from mpsched._tasks.table import INLINE, TaskTable
+from mpsched._tasks.table import ATTEMPT_SHIFT, INLINE, TaskTable
 
 if TYPE_CHECKING:
     from mpsched._pool.task import Task
@@ -67,7 +67,7 @@ class Entries:
         placed: the task of each entry, None where it is free.
     """
 
-    __slots__ = ("_next", "_used", "_zeros", "placed", "slab", "table")
+    __slots__ = ("_next", "_span", "_used", "_zeros", "placed", "slab", "table")
 
     def __init__(self, table: TaskTable, layout: Layout, slab_most: int) -> None:
         self.table = table
@@ -75,6 +75,7 @@ class Entries:
         self.placed: list[Task | None] = [None] * layout.entries
         self._used = bytearray(layout.entries)
         self._next = 0
+        self._span = range(0)
         self.slab = Slab(layout.slab_bytes, slab_most)
 
     def allocate(self, count: int) -> range:
@@ -88,9 +89,28 @@ class Entries:
         stop = used.find(1, start, start + count)
         if stop < 0:
             stop = min(size, start + count)
+        # First noted, then taken: `undo` lets go of what an exception leaves unused.
+        self._span = range(start, stop)
         used[start:stop] = b"\1" * (stop - start)
         self._next = stop if stop < size else 0
-        return range(start, stop)
+        return self._span
+
+    def settle(self) -> None:
+        """What was allocated is in use, all of it."""
+        self._span = range(0)
+
+    def undo(self) -> None:
+        """Let go of what was allocated last and has no task: its allocator was interrupted."""
+        for handle in self._span:
+            task = self.placed[handle]
+            if task is None or task.handle != handle:
+                self.placed[handle] = None
+                self._used[handle] = 0
+        self._span = range(0)
+
+    def attempt(self, handle: int) -> int:
+        """Return which attempt of its task an entry is for."""
+        return (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
 
     def free(self, handle: int) -> None:
         """Let an entry go. Harmless if it is free."""

@@ -291,8 +291,8 @@ class Leader:
         future = task.future
         if future is None:
             return
-        if not future.done():
-            self._complete(task, future, kind, ns, payload, value)
+        if not future.done() and not self._complete(task, future, kind, ns, payload, value):
+            return
         if kind == rec.R_LARGE:
             pool.arrivals[self._worker].close(value)
         if task.handle == handle:
@@ -310,11 +310,12 @@ class Leader:
         ns: int,
         payload: float | bytes,
         value: int,
-    ) -> None:
-        if kind == rec.R_ERROR and task.options.retries >= task.attempt:
+    ) -> bool:
+        """Make the future final, or have it made so; False if the task is to run again."""
+        if kind == rec.R_ERROR and task.options.retries:
             assert isinstance(payload, bytes)
             if self._pool.retry(task, failure.decode_exception(payload)):
-                return
+                return False
         result: Any = None
         raw: Any = None
         if kind <= rec.R_BYTES:
@@ -326,6 +327,7 @@ class Leader:
         failed = kind == rec.R_ERROR
         if not future._finish(result, raw, failed):
             self.finished.append((future, result, raw, failed))
+        return True
 
     def _loader(self, task: Task, kind: int, payload: Any, tag: int) -> Any:
         """Return what makes (value, error) of a record, in the thread that asks."""

@@ -303,7 +303,7 @@ class MapRun:
         """Make sure that the ready queue holds this run."""
         if not self.queued and not self.cancelled:
             self.queued = True
-            self._pool.ready.append_left(self, self.priority)
+            self._pool.ready.put_back(self, self.priority)
 
     def unqueued(self) -> None:
         """The dispatcher took it out of the ready queue because it had nothing to carve."""

@@ -28,14 +28,15 @@ class Source(Protocol):
 class ReadyQueue:
     """One FIFO per priority; or, with `aging` above 0, one heap.
 
-    Appending is safe from any thread; `peek` and `pop` are the dispatcher's, under its section.
+    `append` and `put_back` are for any thread; everything else that changes it is the dispatcher's,
+    under its section: only so is what `peek` saw still the first at `pop`.
 
     Attributes:
         simple: whether `plain` is all there is: no aging, and no priority but the default so far.
         plain: what has the default priority, in order.
     """
 
-    __slots__ = ("_aging", "_count", "_fifos", "_heap", "_order", "plain", "simple")
+    __slots__ = ("_aging", "_count", "_fifos", "_heap", "_order", "_returned", "plain", "simple")
 
     def __init__(self, aging: float) -> None:
         self._aging = aging
@@ -46,6 +47,7 @@ class ReadyQueue:
         self._fifos: dict[int, deque[Task | MapRun]] = {0: self.plain}
         self._order: list[int] = [0]  # priorities, highest first
         self._heap: list[tuple[float, int, Task | MapRun]] = []
+        self._returned: deque[tuple[Task | MapRun, int]] = deque()
 
     def append(self, item: Task | MapRun, priority: int = 0) -> None:
         """Add an item behind all of its priority."""
@@ -58,6 +60,16 @@ class ReadyQueue:
             self.plain.append(item)
             return
         self._fifo(priority).append(item)
+
+    def put_back(self, item: Task | MapRun, priority: int = 0) -> None:
+        """Have an item put before all of its priority at the next look. Any thread."""
+        self._returned.append((item, priority))
+
+    def take_back(self) -> None:
+        """Put what was given to `put_back` in its place. Twice, if an exception strikes."""
+        while self._returned:
+            self.append_left(*self._returned[0])
+            self._returned.popleft()
 
     def append_left(self, item: Task | MapRun, priority: int = 0) -> None:
         """Put an item before all of its priority (it was here before)."""
@@ -72,14 +84,20 @@ class ReadyQueue:
         if fifo is None:
             self.simple = False
             fifo = self._fifos.setdefault(priority, deque())
-            self._order = sorted(self._fifos, reverse=True)
         return fifo
+
+    def _ordered(self) -> list[int]:
+        # Made anew here, and not where a priority is new: two threads may add one at a time.
+        if len(self._order) != len(self._fifos):
+            self._order = sorted(self._fifos, reverse=True)
+        return self._order
 
     def peek(self) -> Task | MapRun | None:
         """Return the first item without taking it; None if there is none."""
+        self.take_back()
         if self._aging:
             return self._heap[0][2] if self._heap else None
-        for priority in self._order:
+        for priority in self._ordered():
             fifo = self._fifos[priority]
             if fifo:
                 return fifo[0]
@@ -88,13 +106,14 @@ class ReadyQueue:
     def pop(self, item: Task | MapRun) -> None:
         """Take `item`, which `peek` returned, unless it is not first any more."""
         if self._aging:
-            if self._heap and self._heap[0][2] is item:
-                heapq.heappop(self._heap)
-            elif self._heap:
-                self._heap = [entry for entry in self._heap if entry[2] is not item]
+            # Others push meanwhile, so one call must both look and take; it is rarely the wrong one.
+            first = heapq.heappop(self._heap)
+            if first[2] is not item:
+                heapq.heappush(self._heap, first)
+                self._heap.remove(next(one for one in list(self._heap) if one[2] is item))
                 heapq.heapify(self._heap)
             return
-        for priority in self._order:
+        for priority in self._ordered():
             fifo = self._fifos[priority]
             if fifo and fifo[0] is item:
                 fifo.popleft()
@@ -108,21 +127,21 @@ class ReadyQueue:
             return
 
     def __len__(self) -> int:
+        returned = len(self._returned)
         if self._aging:
-            return len(self._heap)
-        if len(self._order) == 1:
-            return len(self.plain)
-        return sum(len(fifo) for fifo in list(self._fifos.values()))
+            return len(self._heap) + returned
+        if self.simple:
+            return len(self.plain) + returned
+        return sum(len(fifo) for fifo in list(self._fifos.values())) + returned
 
     def __bool__(self) -> bool:
-        if self._aging:
-            return bool(self._heap)
-        if self.plain:
+        if self.plain or self._returned:
             return True
-        return len(self._order) > 1 and len(self) > 0
+        return not self.simple and len(self) > 0
 
     def items(self) -> list[Task | MapRun]:
         """Return what waits, in no particular order, without taking it."""
+        returned = [item for item, _ in list(self._returned)]
         if self._aging:
-            return [entry[2] for entry in list(self._heap)]
-        return [item for fifo in list(self._fifos.values()) for item in list(fifo)]
+            return returned + [entry[2] for entry in list(self._heap)]
+        return returned + [item for fifo in list(self._fifos.values()) for item in list(fifo)]

@@ -68,15 +68,11 @@ class Revoker:
         handle = task.handle
         if task.future is not None and task.future._ending:
             return False  # it has run; the collector is about to say so
-        if handle < 0:
-            # In the ready queue, or about to be: whoever meets it there drops it.
-            task.cancelled = True
-            return True
-        state, worker = st.parts(self._pool.table.state[handle])
+        state, worker = (st.FREE, 0) if handle < 0 else st.parts(self._pool.table.state[handle])
         if state == st.FREE:
-            # In the ready queue for another attempt.
+            # In the ready queue, or about to be, perhaps for another attempt: whoever meets it there
+            # drops it.
             task.cancelled = True
-            self._forget(task)
             return True
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):

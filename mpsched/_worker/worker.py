@@ -78,7 +78,7 @@ class Worker:
         self.last_flush_ns = 0
         self.unflushed = 0
         self._recent_ns = 0.0
-        self._context: tuple[int, TaskContext] | None = None
+        self._context: TaskContext | None = None
         # Which victim comes first must differ between workers and between tries (stealing.md 2.8).
         self._random = random.Random(os.urandom(8))  # noqa: S311 - only spreads the thieves
 
@@ -90,10 +90,11 @@ class Worker:
         if handle is None:
             return None
         ident = self.table.ident[handle]
-        if self._context is None or self._context[0] != ident:
-            attempt = (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
-            self._context = (ident, TaskContext(self, handle, ident, attempt, self.seed))
-        return self._context[1]
+        attempt = (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
+        made = self._context
+        if made is None or (made.task_id, made.attempt) != (ident, attempt):
+            made = self._context = TaskContext(self, handle, ident, attempt, self.seed)
+        return made
 
     # --- finding work -----------------------------------------------------------------------------
 
