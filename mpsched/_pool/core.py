@@ -7,16 +7,15 @@ its work is done, also when the executor object is gone.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import pickle
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from mpsched._deque.inbox import Inbox
-from mpsched._pool import guards, launch, stats
+from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
@@ -61,8 +60,7 @@ _dumps = pickle.dumps
 _clock = time.perf_counter_ns
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PoolOptions:
+class PoolOptions(NamedTuple):
     """How a pool is made; `WorkStealingExecutor` documents each."""
 
     workers: int
@@ -104,7 +102,9 @@ class Pool:
             result_words=settings.result_ring_bytes // 8,
             slab_bytes=settings.slab_bytes,
         )
-        guards.check_descriptors(width)
+        settings.check()
+        descriptors.require(6 * width + 16)
+        descriptors.fill_standard()
         with contextlib.ExitStack() as undo:
             self._open(layout, undo)
             self._start(layout, undo)

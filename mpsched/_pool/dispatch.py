@@ -122,6 +122,7 @@ class Dispatcher:
                 if not self.section.try_enter():
                     return
             try:
+                # Before the look at the queue, as the other side sets it after its append.
                 self._missed = self.busy = False
                 progress = self._pump()
             finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import weakref
 from typing import TYPE_CHECKING
@@ -26,24 +25,6 @@ def in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def check_descriptors(workers: int) -> None:
-    """Raise a clear error if the process may not open what a pool needs."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return
-    try:
-        used = len(os.listdir("/proc/self/fd"))
-    except OSError:
-        used = 16
-    need = 6 * workers + 16
-    if used + need > soft:
-        raise OSError(
-            24,
-            f"a pool of {workers} workers needs {need} descriptors, {used} are open and the limit "
-            f"is {soft}: use fewer workers or raise it (ulimit -n)",
-        )
 
 
 pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -6,8 +6,7 @@ See README.md, "Launch". A launcher is used by one thread at a time.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mpsched._worker import children, lifeline
 
@@ -19,22 +18,20 @@ if TYPE_CHECKING:
 METHODS = ("forkserver", "spawn", "fork")
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """A worker process exists. It is not yet ready for work: its own code says that.
 
     `pidfd` belongs to the launcher, which closes it once it has returned the worker's end. It is
     -1 when no descriptor was left for it; `Launcher.kill` works all the same.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     incarnation: int
     pid: int
     pidfd: int
 
 
-@dataclass(frozen=True, slots=True)
-class Exited:
+class Exited(NamedTuple):
     """A worker process has ended, and has been reaped.
 
     It may come without a `Started`: killed before it could say that it exists.
@@ -42,24 +39,22 @@ class Exited:
     process took it (`os.wait()`). `reason` is a traceback when the worker failed before its entry.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     incarnation: int
     pid: int
     status: int | None
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotStarted:
+class NotStarted(NamedTuple):
     """No process could be made for this worker: `error` says why. It may be asked for again."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     incarnation: int
     error: OSError
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateDied:
+class TemplateDied(NamedTuple):
     """The template has ended, and so has every worker, announced or not; none has an `Exited`.
 
     `reason` is a traceback when it ended by itself: a preloaded module failed, the working

@@ -8,6 +8,7 @@ others it hands to the collector. It never runs callbacks and unpickles nothing 
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 from mpsched._pool.future import COMPLETION
 from mpsched._pool.section import Section
 from mpsched._shm import layout as lay, payloads
+from mpsched._shm.references import Carried
 from mpsched._shm.words import fence
 from mpsched._tasks import codec, failure, records as rec
 
@@ -342,16 +344,19 @@ class Leader:
 
             return load_error
         if kind == rec.R_LARGE:
-            inband, spans = pickle.loads(payload)
             try:
-                (fd,) = self._pool.arrivals[self._worker].fds(tag)
+                inband, views, carried = self._received(tag, payload)
             except OSError as lost:
                 error = lost
                 return lambda: (None, error)
-            views = payloads.map_private(fd, spans)
-            if inband is None:
-                inband, *views = views
-            return lambda: codec.decode_result(inband, views)
+            if carried is None:
+                return lambda: codec.decode_result(inband, views)
+
+            def load_carried() -> tuple[Any, BaseException | None]:
+                with carried.used():
+                    return codec.decode_result(inband, views)
+
+            return load_carried
         return lambda: codec.decode_result(payload, ())
 
     def _accept_piece(self, task: Task, kind: int, ns: int, payload: Any, value: int) -> None:
@@ -389,14 +394,29 @@ class Leader:
     def _deliver_large(
         self, task: Task, run: MapRun, start: int, count: int, tag: int, body: bytes
     ) -> None:
-        inband, spans = pickle.loads(body)
         try:
-            (fd,) = self._pool.arrivals[self._worker].fds(tag)
+            inband, views, carried = self._received(tag, body)
         except OSError as lost:
             for index in range(start, start + count):
                 run.deliver_error(task, index, lost)
             return
+
+        def load() -> list[Any]:
+            with carried.used() if carried else contextlib.nullcontext():
+                values: list[Any] = codec.decode(inband, views)
+                return values
+
+        run.deliver(task, start, count, load)
+
+    def _received(self, tag: int, body: Any) -> tuple[Any, list[memoryview], Carried | None]:
+        """Return (in-band bytes, buffers, descriptors of shared arrays) of a result in files.
+
+        Raises:
+            OSError: Its files did not find room in this process.
+        """
+        inband, spans = pickle.loads(body)
+        fd, *others = self._pool.arrivals[self._worker].fds(tag)
         views = payloads.map_private(fd, spans)
         if inband is None:
             inband, *views = views
-        run.deliver(task, start, count, lambda: codec.decode(inband, views))
+        return inband, views, Carried(others) if others else None

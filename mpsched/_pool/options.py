@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from mpsched.errors import TaskTimeout, WorkerDied
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """How one task is to be run. Everything applies to `submit` and `run`, and per item to `map`.
 
     Attributes:
@@ -37,7 +35,12 @@ class Options:
     on_cancel: Literal["signal", "kill"] = "signal"
     rng: int | None = None
 
-    def __post_init__(self) -> None:
+    def checked(self) -> Options:
+        """Return these options with `retry_on` as a tuple.
+
+        Raises:
+            TypeError, ValueError: One of them is out of range; the message names it.
+        """
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise TypeError(f"priority must be an int, not {self.priority!r}")
         if self.timeout is not None:
@@ -51,11 +54,11 @@ class Options:
         for one in classes:
             if not (isinstance(one, type) and issubclass(one, BaseException)):
                 raise TypeError(f"retry_on must hold exception classes, not {one!r}")
-        object.__setattr__(self, "retry_on", classes)
         if self.on_cancel not in {"signal", "kill"}:
             raise ValueError(f'on_cancel must be "signal" or "kill", not {self.on_cancel!r}')
         if self.rng is not None and (isinstance(self.rng, bool) or not isinstance(self.rng, int)):
             raise TypeError(f"rng must be an int seed or None, not {self.rng!r}")
+        return self._replace(retry_on=classes)
 
     @staticmethod
     def _seconds(name: str, value: float) -> None:
@@ -73,7 +76,7 @@ class Options:
 
 
 DEFAULT: Final = Options()
-KEYS: Final = tuple(field.name for field in dataclasses.fields(Options))
+KEYS: Final = Options._fields
 
 
 def changed(base: Options, changes: dict[str, Any]) -> Options:
@@ -85,4 +88,4 @@ def changed(base: Options, changes: dict[str, Any]) -> Options:
             raise TypeError(
                 f"options() got an unknown option {key!r}{hint} (known: {', '.join(KEYS)})"
             )
-    return dataclasses.replace(base, **changes)
+    return base._replace(**changes).checked()

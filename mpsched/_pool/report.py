@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class CloseReport:
+class CloseReport(NamedTuple):
     """The end of a pool, in numbers of tasks.
 
     Attributes:

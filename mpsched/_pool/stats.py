@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mpsched._shm import layout as lay
 
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WorkerStats:
+class WorkerStats(NamedTuple):
     """One worker's counters; they go on in the process that replaces it.
 
     Attributes:
@@ -30,7 +28,7 @@ class WorkerStats:
     """
 
     pid: int
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of a tuple
     incarnation: int
     executed: int
     items: int
@@ -49,8 +47,7 @@ class WorkerStats:
     pinned: int = 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PoolStats:
+class PoolStats(NamedTuple):
     """A pool's counters: the workers' and their totals by the same names.
 
     Attributes:

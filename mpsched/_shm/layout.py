@@ -6,8 +6,7 @@ only process that stores to the word at that time; everybody may read.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final
+from typing import Final, NamedTuple
 
 MAGIC: Final = int.from_bytes(b"MPSCHED1", "little")
 
@@ -71,8 +70,7 @@ R_TAIL: Final = 8  #  worker: words published (own cache line)
 RESULT_HEADER: Final = 16
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Offsets of a segment for `workers` workers. Build with `Layout.plan`; send it whole."""
 
     workers: int

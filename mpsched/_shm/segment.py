@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 from typing import final
 
 
@@ -24,6 +23,8 @@ def anonymous_file(name: str, size: int) -> int:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create(name, os.MFD_CLOEXEC)
     else:
+        import tempfile
+
         fd, path = tempfile.mkstemp(prefix="mpsched-")
         os.unlink(path)
     try:

@@ -6,7 +6,7 @@ machine access on every platform that CPython supports here; nothing wider is ev
 
 from __future__ import annotations
 
-import platform
+import os
 import threading
 from typing import Final
 
@@ -16,7 +16,7 @@ _RMW = threading.Lock()
 # x86 orders everything but a store followed by a load of another address; one interlocked
 # instruction orders that too, and an uncontended lock is one. Other processors (ARM) may also move a
 # later load above a lock's release, so there a trip into the kernel is made instead.
-_X86: Final = platform.machine().lower() in {"x86_64", "amd64", "i686", "i386"}
+_X86: Final = (os.uname().machine if hasattr(os, "uname") else "").lower() in {"x86_64", "amd64", "i686", "i386"}
 
 
 def _fence_x86() -> None:
@@ -28,8 +28,6 @@ def _fence_x86() -> None:
 
 
 def _fence_kernel() -> None:
-    import os
-
     os.sched_yield() if hasattr(os, "sched_yield") else os.getppid()
 
 

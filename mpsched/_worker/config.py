@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mpsched._base.settings import Settings
     from mpsched._shm.layout import Layout
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WorkerConfig:
+class WorkerConfig(NamedTuple):
     """Pickled once per pool into `BootSpec.config`. Every descriptor is inherited.
 
     Attributes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import TYPE_CHECKING, final
 
 from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
+    import random
+
     from mpsched._worker.worker import Worker
 
 _worker: Worker | None = None
@@ -70,6 +71,8 @@ class TaskContext:
         not on which worker runs it nor on what ran before.
         """
         if self._rng is None:
+            import random
+
             self._rng = random.Random(self._seed)  # noqa: S311 - for simulations, not for secrets
         return self._rng
 

@@ -7,13 +7,15 @@ holds, before its record is published; so a worker that is killed afterwards tak
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
-from mpsched._shm import payloads, transfer
+from mpsched._shm import payloads
 from mpsched._tasks import codec, failure, records as rec
 from mpsched.errors import ResultEncodeError
 
 if TYPE_CHECKING:
+    from mpsched._shm.references import Holding
     from mpsched._worker.worker import Worker
 
 _INT_MIN = -(1 << 63)
@@ -45,12 +47,12 @@ def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None
             results.write_payload(ident, handle, rec.R_BYTES, ns, result)
     else:
         try:
-            data, buffers = codec.encode_result(result, worker.settings.payload_bytes)
-            if not buffers and len(data) <= results.largest:
+            data, buffers, held = _encoded(worker, result)
+            if not buffers and not held and len(data) <= results.largest:
                 with lock:
                     results.write_payload(ident, handle, rec.R_PICKLE, ns, data)
             else:
-                payload, tag = _large(worker, data, buffers)
+                payload, tag = _large(worker, data, buffers, held)
                 with lock:
                     results.write_payload(ident, handle, rec.R_LARGE, ns, payload, tag)
         except (ResultEncodeError, OSError) as problem:
@@ -61,12 +63,12 @@ def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: l
     """Publish results of neighbouring map items, the first at index `start`; write lock held."""
     results = worker.results
     try:
-        data, buffers = codec.encode_result(values, worker.settings.payload_bytes)
+        data, buffers, held = _encoded(worker, values)
         where = start | len(values) << 32
-        if not buffers and len(data) <= results.largest:
+        if not buffers and not held and len(data) <= results.largest:
             results.write_payload(ident, handle, rec.R_PART, ns, data, where)
         else:
-            payload, tag = _large(worker, data, buffers)
+            payload, tag = _large(worker, data, buffers, held)
             body = pickle.dumps((tag, payload), 5)
             results.write_payload(ident, handle, rec.R_PART_LARGE, ns, body, where)
     except (ResultEncodeError, OSError) as problem:
@@ -108,13 +110,32 @@ def _fitting(worker: Worker, ident: int, problem: BaseException, note: str) -> b
     return data
 
 
-def _large(worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer]) -> tuple[bytes, int]:
-    """Send a memory file to the parent; return (payload of the record, tag of the file)."""
+def _encoded(worker: Worker, value: Any) -> tuple[bytes, list[pickle.PickleBuffer], list[Holding]]:
+    """Pickle a result; return (bytes, buffers, what it refers to: shared arrays)."""
+    references = sys.modules.get("mpsched._shm.references")
+    if references is None:  # nobody has made or received a shared array
+        return *codec.encode_result(value, worker.settings.payload_bytes), []
+    with references.collect() as held:
+        data, buffers = codec.encode_result(value, worker.settings.payload_bytes)
+    return data, buffers, held
+
+
+def _large(
+    worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer], held: list[Holding]
+) -> tuple[bytes, int]:
+    """Send memory files to the parent; return (payload of the record, tag of the files).
+
+    Behind the payload's file go those of the shared arrays in the result: this worker may let go of
+    them, or die, before the parent unpickles it.
+    """
+    from mpsched._shm import transfer
+
     global _sent
     inband = data if len(data) <= _SHORT else None
     parts = [buffer.raw() for buffer in buffers]
     if inband is None:
         parts.insert(0, memoryview(data))
+    also = [fd for one in held for fd in one.descriptors()]
     payload = payloads.create(parts)
     try:
         _sent += 1
@@ -123,7 +144,7 @@ def _large(worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer]) -> t
         # The socket may be full of files that the parent has not fetched; it does when it reads the
         # records before this one.
         worker.ring_the_parent()
-        transfer.send(worker.payload_socket, payload, tag)
+        transfer.send(worker.payload_socket, payload, tag, also=also)
         return pickle.dumps((inband, payload.spans), 5), tag
     finally:
         payload.close()

@@ -6,9 +6,8 @@ calls (`give_back`, `revoke`), which says so.
 
 from __future__ import annotations
 
+import functools
 import os
-import random
-import socket
 import sys
 import threading
 import time
@@ -20,12 +19,14 @@ from mpsched._shm import layout as lay
 from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
-from mpsched._shm.words import fence
+from mpsched._shm.words import MASK, fence
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, TaskTable
 from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
+    import socket
+
     from mpsched._worker.config import WorkerConfig
 
 
@@ -63,7 +64,6 @@ class Worker:
         self.bell = self.bells[index]
         self.leader_bell = Parker(*config.leader_bell)
         self.collector_bell = Parker(*config.collector_bell)
-        self.payload_socket = socket.socket(fileno=os.dup(config.payload_sockets[index]))
         self.results = ResultWriter(
             segment.bytes, segment.words, layout, index, self._wait_for_the_parent
         )
@@ -79,8 +79,15 @@ class Worker:
         self.unflushed = 0
         self._recent_ns = 0.0
         self._context: TaskContext | None = None
-        # Which victim comes first must differ between workers and between tries (stealing.md 2.8).
-        self._random = random.Random(os.urandom(8))  # noqa: S311 - only spreads the thieves
+        # Which victim comes first must differ between workers and between tries.
+        self._dice = index * 2654435761 + incarnation
+
+    @functools.cached_property
+    def payload_socket(self) -> socket.socket:
+        """This worker's end of the socket by which large results leave."""
+        import socket
+
+        return socket.socket(fileno=os.dup(self.config.payload_sockets[self.index]))
 
     # --- what the task asks ---------------------------------------------------------------------
 
@@ -115,7 +122,10 @@ class Worker:
         if count == 1:
             return False
         words, block = self.words, self.block
-        first = self._random.randrange(count)
+        # A linear congruential generator (Knuth's MMIX): it only spreads the thieves, and `random`
+        # costs a worker 5 ms at its start.
+        self._dice = (self._dice * 6364136223846793005 + 1442695040888963407) & MASK
+        first = (self._dice >> 33) % count
         limit = self._claim_limit()
         for offset in range(count):
             victim = self.inboxes[(first + offset) % count]

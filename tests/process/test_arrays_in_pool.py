@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 import pytest
@@ -148,3 +149,25 @@ def test_pool_leaves_no_file_open() -> None:
     del pool, results, array
     gc.collect()
     assert shared_files() == before
+
+
+def test_pool_shared_array_made_by_a_task_arrives(pool: mpsched.WorkStealingExecutor) -> None:
+    """An array that a task makes and returns arrives, singly and from a map, and is shared on."""
+    array = pool.submit(calls.filled_in_worker, 5, 7.0).result()
+    assert array.tolist() == [7] * 5
+    pool.submit(calls.set_own, array, 3).result()
+    assert array[3] == 4
+    many = list(pool.map(calls.filled_in_worker, range(1, 20), range(1, 20)))
+    assert [one.tolist() for one in many] == [[float(n)] * n for n in range(1, 20)]
+
+
+def test_pool_shared_array_that_only_its_result_refers_to_arrives(
+    pool: mpsched.WorkStealingExecutor,
+) -> None:
+    """An array that the caller forgot arrives with the result that nobody has asked for yet."""
+    array = mpsched.shared_array(5, fill=2)
+    future = pool.submit(calls.same, array)
+    wait([future])
+    del array
+    gc.collect()
+    assert future.result().tolist() == [2] * 5
