@@ -56,6 +56,8 @@ class Outcome:
     seconds: float | None
     attempts: int
     printed: str | None = None
+    answered: bool = True
+    """Whether a worker has answered; False if it died or was ended."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -210,7 +212,12 @@ class Pool:
 
             make = WorkStealingExecutor
         try:
-            self._executor = make(options.workers, initializer=task.prepare, initargs=(plan,))
+            self._executor = make(
+                options.workers,
+                initializer=task.prepare,
+                initargs=(plan,),
+                preload=("mpsched.cli.task",),
+            )
         except OSError as error:
             raise Broken(f"the pool cannot be made: {error}") from None
         retry_on: tuple[type[BaseException], ...] = (errors.WorkerDied, errors.TaskTimeout)
@@ -382,9 +389,11 @@ class Pool:
         if isinstance(error, errors.PoolFailed | errors.SchedulerClosed):
             raise PoolBroken(_with_cause(error)) from None
         seconds: float | None = getattr(future, "seconds", None)
+        if seconds is None and isinstance(error, errors.TaskTimeout):
+            seconds = error.seconds
         cause = "" if error.__cause__ is None else str(error.__cause__).strip()
         fragment = error_fragment(type(error).__qualname__, str(error), cause, _why(error))
-        return [Outcome(of, "error", fragment, seconds, attempts)]
+        return [Outcome(of, "error", fragment, seconds, attempts, answered=False)]
 
     def _stop_feeding(self) -> None:
         with self._room:

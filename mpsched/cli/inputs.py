@@ -139,8 +139,8 @@ class Inputs:
     def _names(self, note: Callable[[str], object]) -> Iterable[Name]:
         """Return the names given: INPUT, `--from`, or standard input."""
         options = self._options
-        if options.inputs == ("-",) and (options.lines or options.kwargs):
-            return [Name("-", None)]
+        if options.inputs == ("-",) and options.block is None:
+            return [Name("-", None)] if options.reads_files else named(self._listed("-"))
         if options.inputs:
             names = discover(
                 options.inputs,

@@ -39,6 +39,9 @@ class Sink(Protocol):
     def finish(self) -> None:
         """Write what is left and put it in its final place; the run has ended."""
 
+    def discard(self) -> None:
+        """Take back what can be taken back; the run has no result."""
+
     def close(self) -> None:
         """Give up descriptors; without `finish`, what has been flushed stays as it is."""
 
@@ -99,6 +102,9 @@ class StreamSink:
                 if len(self._ready) >= 1024:
                     self._write()
         self._write()
+
+    def discard(self) -> None:
+        """Do nothing: what has been written has been read."""
 
     def close(self) -> None:
         """Give up what waits."""

@@ -12,6 +12,7 @@ from array import array
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
+from mpsched.cli.companion import companion_path
 from mpsched.cli.files import replace_file, write_all
 from mpsched.cli.problems import Broken
 
@@ -161,12 +162,23 @@ class FileSink:
             replace_file(temporary_path(self._out), self._out)
             os.unlink(self._path)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary_path(self._out))
             raise Broken(
                 f"{self._out} cannot be written: {error.strerror}; all"
                 f" {rows.count:,} rows are in {self._path}, and --resume puts them in order"
             ) from None
+        finally:
+            with contextlib.suppress(OSError):  # gone under its new name, if all is well
+                os.unlink(temporary_path(self._out))
+
+    def discard(self) -> None:
+        """Remove `OUT.partial` and the companion."""
+        if self._opened is None:
+            return
+        self._dirty = False
+        self.close()
+        for path in (self._path, companion_path(self._out)):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
     def close(self) -> None:
         """Close the files; the rows stay in `OUT.partial`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
@@ -200,7 +201,7 @@ def open_progress(screen: Screen, *, quiet: bool, bar: bool) -> Progress:
     """
     if quiet:
         return Quiet(screen)
-    if bar and screen.is_terminal:
+    if bar and screen.is_terminal and hasattr(select, "poll"):  # `lines_above` waits for a pipe
         try:
             from tqdm import tqdm
         except ImportError:

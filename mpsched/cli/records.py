@@ -54,7 +54,8 @@ class _Stdin(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        select.select([0, self._stop.fileno()], [], [])
+        if hasattr(select, "poll"):  # where there is none, pipes cannot be waited for: Windows
+            select.select([0, self._stop.fileno()], [], [])
         if self._stop.is_set:
             return 0
         data = os.read(0, len(buffer))

@@ -48,7 +48,8 @@ def run_map(argv: Sequence[str], *, make_executor: Callable[..., object] | None 
             try:
                 if job.options.dry_run:
                     print_to = rows_descriptor if rows_descriptor is not None else 2
-                    os.write(print_to, dry_run(job).encode("utf-8", "backslashreplace"))
+                    with contextlib.suppress(BrokenPipeError):
+                        os.write(print_to, dry_run(job).encode("utf-8", "backslashreplace"))
                     return 0
                 return _Run(job, screen, make_executor).go()
             finally:
@@ -159,7 +160,8 @@ class _Run:
         draining = False
         try:
             for outcomes in engine.outcomes(self._job.inputs):
-                self._take(outcomes)
+                # Job managers may send SIGTERM to the workers as well: the input has not failed.
+                self._take(one for one in outcomes if one.answered or not draining)
                 self._write()
                 if self._signals.abandon or self._too_many_failed():
                     break
@@ -255,7 +257,8 @@ class _Run:
 
     def _finish(self) -> None:
         """Write what is left. OUT gets its name only if every input has its row."""
-        if self._tree is not None and (self._is_complete() or self._answer is not None):
+        answered = self._tree is not None and (self._is_complete() or self._answer is not None)
+        if answered:
             self._put_answer()
         if self._job.is_stream:
             with (
@@ -263,10 +266,13 @@ class _Run:
                 self._signals.may_raise(at_once=not self._given_up),
             ):
                 self._sink.finish()
-        elif self._is_complete():
-            self._sink.finish()
-        else:
+        elif self._is_complete() or answered:
+            with self._signals.may_raise(at_once=False):  # gigabytes may have to be put in order
+                self._sink.finish()
+        elif self._tree is None:
             self._sink.flush()
+        else:
+            self._sink.discard()  # without the value there is nothing to resume
 
     def _put_answer(self) -> None:
         """Write the row of `--reduce`."""
@@ -311,7 +317,8 @@ class _Run:
         first, *rest = text.split("\n")
         lines = [f"mpsched: {self._why_stopped()}{first}", *(f"  {line}" for line in rest)]
         self._screen.say("\n".join(lines))
-        if self._options.out is not None and (not self._is_complete() or self._tally.failed):
+        incomplete = not self._is_complete() or self._tally.failed
+        if self._options.out is not None and self._tree is None and incomplete:
             self._screen.say(f"  to go on: {self._job.resume_command()}")
 
     def _why_stopped(self) -> str:

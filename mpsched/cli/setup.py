@@ -101,7 +101,9 @@ def prepare(argv: Sequence[str], rows: int | None, note: Callable[[str], object]
     plan = _plan(options, ref, bound)
     if options.out is not None:
         check_out(options.out, resume=options.resume, overwrite=options.overwrite)
-    elif rows is None:
+    if options.workers == 0 and options.timeout is not None:
+        note("--timeout has no effect with -j 0: there is no other process to end the call")
+    if options.out is None and rows is None:
         raise Usage("standard output is closed; --out FILE writes the rows to a file")
     inputs = Inputs(
         options,

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mpsched.cli.progress import duration
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from mpsched.cli.engine import Outcome, Totals
 
 __all__ = ["Tally"]
+
+# From this number on, calls that are this short are worth a word about batches.
+_MANY: Final = 10_000
+_SHORT_SECONDS: Final = 200e-6
 
 
 @dataclass(slots=True)
@@ -54,7 +58,8 @@ class Tally:
         """
         wall = time.monotonic() - self.started
         of = f" of {total:,}" if total is not None and total != self.done else ""
-        lines = [f"{self.done:,}{of} inputs in {duration(wall)}: {self.done - self.failed:,} ok"]
+        noun = "input" if (total or self.done) == 1 else "inputs"
+        lines = [f"{self.done:,}{of} {noun} in {duration(wall)}: {self.done - self.failed:,} ok"]
         if self.failed:
             whys = ", ".join(f"{count:,} {why}" for why, count in self.kinds.most_common())
             lines[0] += f", {self.failed:,} failed ({whys})"
@@ -68,5 +73,10 @@ class Tally:
                 f"{totals.workers} worker{'s' * (totals.workers != 1)}: {speed}"
                 f" ({duration(self.seconds)} of work), {totals.steals:,} stolen"
                 + (f", {totals.deaths:,} died" if totals.deaths else "")
+            )
+        if self.done >= _MANY and self.seconds / self.done < _SHORT_SECONDS:
+            each = 1e6 * self.seconds / self.done
+            lines.append(
+                f"calls of {each:.0f} us each: --batch or --block would cost less per input"
             )
         return "\n".join(lines)

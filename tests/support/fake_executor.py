@@ -48,10 +48,14 @@ class FakeExecutor:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def made(
-        self, workers: int | None, initializer: Callable[..., Any], initargs: tuple[Any, ...]
+        self,
+        workers: int | None,
+        initializer: Callable[..., Any],
+        initargs: tuple[Any, ...],
+        preload: tuple[str, ...],
     ) -> FakeExecutor:
         """Be what the command makes: prepares this process as a worker."""
-        del workers
+        del workers, preload
         initializer(*initargs)
         return self
 
