@@ -1,0 +1,3 @@
+"""Protocols against models, in one process."""
+
+from __future__ import annotations
