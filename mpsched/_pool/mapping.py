@@ -108,6 +108,7 @@ class MapRun:
         self._consumer: weakref.ref[Any] | None = None
         self._started = False
         self.finished = False
+        self._input_error: Exception | None = None
 
     @property
     def priority(self) -> int:
@@ -423,6 +424,11 @@ class MapRun:
                 values, block.load = block.load(), None
                 yield from values
             complete = True
+            if self._input_error is not None:
+                try:
+                    raise self._input_error
+                finally:
+                    self._input_error = None
         finally:
             if not complete:
                 self.cancel()
@@ -430,15 +436,20 @@ class MapRun:
     def pull(self, more: Iterator[Any], count: int) -> None:
         """Take up to `count` further items from the caller's iterator, in the caller's thread."""
         fresh = []
+        ended = False
         try:
             for item in more:
                 fresh.append(item)
                 if len(fresh) >= count:
                     break
             else:
-                self.closed = True
+                ended = True
+        except Exception as problem:
+            # The consumer gets it in its place: behind the items that came before it.
+            self._input_error = problem
+            ended = True
         except BaseException:
-            self.closed = True
+            ended = True
             raise
         finally:
             if fresh:
@@ -447,6 +458,11 @@ class MapRun:
                     self._drop(carved)
                 self._items.extend(fresh)
                 self.total += len(fresh)
+            if ended:
+                # Not before the last items are counted: else the results of those before them could
+                # end the map.
+                self.closed = True
+            if fresh or ended:
                 self.requeue()
                 self._pool.dispatcher.pump()
 
