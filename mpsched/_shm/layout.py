@@ -118,6 +118,8 @@ class Layout(NamedTuple):
         ):
             if value < 2 or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two of at least 2, not {value}")
+        if entries > 1 << 24:
+            raise ValueError(f"entries must fit into 24 bits of a result record, not {entries}")
         at = HEADER_WORDS
         places: dict[str, int] = {}
 
@@ -131,10 +133,10 @@ class Layout(NamedTuple):
         take("results", workers * (RESULT_HEADER + result_words))
         for name in ("state", "cancel", "ident", "meta", "length", "place", "started"):
             take(name, entries)
-        take("inline", entries * inline_bytes // 8)
+        take("inline", -(-entries * inline_bytes // 8))
         take("function_table", function_slots * 2)
-        take("function_area", function_bytes // 8)
-        take("slab", slab_bytes // 8)
+        take("function_area", -(-function_bytes // 8))
+        take("slab", -(-slab_bytes // 8))
         return cls(
             workers=workers,
             entries=entries,

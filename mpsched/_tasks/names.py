@@ -2,13 +2,14 @@
 
 See README.md, "Function table". Append-only, in the segment, written by the parent: a record of
 (offset, bytes) and the text "module NUL qualname" in the function area; or NUL and the pickle of a
-function that needs nothing of its module (it travels by value once instead of each time). A number is valid in every
-worker, thief or replacement, as soon as a frame carries it, because the record is stored before the
-frame.
+function that needs nothing of its module (it travels by value once instead of each time). A number
+is valid in every worker, thief or replacement, as soon as a frame carries it, because the record is
+stored before the frame.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._shm.layout import H_FUNCTION_BYTES, H_FUNCTIONS, Layout
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 @final
 class FunctionWriter:
-    """The parent's end. One thread at a time."""
+    """The parent's end. Any thread."""
 
-    __slots__ = ("_area", "_bytes", "_layout", "_numbers", "_table", "_words")
+    __slots__ = ("_area", "_bytes", "_layout", "_lock", "_numbers", "_table", "_words")
 
     def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
         self._bytes = data
@@ -31,6 +32,7 @@ class FunctionWriter:
         self._table = layout.function_table
         self._area = layout.function_area * 8
         self._numbers: dict[tuple[str, str], int] = {}
+        self._lock = threading.RLock()  # re-entrant: a finalizer may submit
 
     def number(self, fn: Callable[..., Any]) -> int:
         """Return the number of `fn`, publishing it if needed; 0 if it must travel by value."""
@@ -50,15 +52,17 @@ class FunctionWriter:
         return self._append(b"\0" + blob)
 
     def _append(self, text: bytes) -> int:
-        words, layout = self._words, self._layout
-        count, used = words[H_FUNCTIONS], words[H_FUNCTION_BYTES]
-        if count + 1 >= layout.function_slots or used + len(text) > layout.function_bytes:
-            return 0  # full: by value is slower and as right
-        self._bytes[self._area + used : self._area + used + len(text)] = text
+        words, layout, size = self._words, self._layout, len(text)
+        with self._lock:
+            # First reserved, then written: whoever comes in between gets a place of his own.
+            count, used = words[H_FUNCTIONS], words[H_FUNCTION_BYTES]
+            if count >= layout.function_slots or used + size > layout.function_bytes:
+                return 0  # full: by value is slower and as right
+            words[H_FUNCTION_BYTES] = used + size
+            words[H_FUNCTIONS] = count + 1
+        self._bytes[self._area + used : self._area + used + size] = text
         words[self._table + 2 * count] = used
-        words[self._table + 2 * count + 1] = len(text)
-        words[H_FUNCTION_BYTES] = used + len(text)
-        words[H_FUNCTIONS] = count + 1
+        words[self._table + 2 * count + 1] = size
         return int(count + 1)
 
 
