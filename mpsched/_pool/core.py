@@ -249,6 +249,9 @@ class Pool:
             ready.plain.append(task)
         else:
             ready.append(task, options.priority)
+        if self.supervisor.draining and self.revoker.cancel(task):
+            # Shut down while the arguments were pickled: perhaps nobody looks into the queue any more.
+            raise self.refused()
         if options.timeout is not None:
             self.supervisor.limits.watch(task, options.timeout)
             self.ring()
@@ -329,13 +332,24 @@ class Pool:
         """Accept a map."""
         if self.refusal is not None:
             raise self.refusal()
-        self.runs.add(run)
+        # First to be run, then to be waited for: an exception between the two leaves no run that
+        # nobody runs.
         run.requeue()
+        self.runs.add(run)
         self.dispatcher.pump()
+        if self.supervisor.draining:
+            run.cancel()
+            self.runs.discard(run)
+            raise self.refused()
+        if run.finished:
+            self.runs.discard(run)
 
     def run_finished(self, run: MapRun) -> None:
-        """A map has all its results, or needs no more."""
-        self.runs.discard(run)
+        """A map has all its results, or needs no more. Twice for the same one is as once."""
+        try:
+            self.runs.remove(run)
+        except KeyError:
+            return
         if not run.seen():
             self.unseen.append(run)
         self.collector_bell.wake()
@@ -415,6 +429,11 @@ class Pool:
         return True
 
     # --- ending -----------------------------------------------------------------------------------------
+
+    def refused(self) -> Exception:
+        """Return why new work is refused, as an error to raise."""
+        assert self.refusal is not None, "the pool is accepting"
+        return self.refusal()
 
     def refuse(self, make: Callable[[], Exception]) -> None:
         """Refuse new work from now on; the first reason stays."""

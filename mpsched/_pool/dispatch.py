@@ -8,7 +8,7 @@ holds the section pumps; whoever does not get it knows that the one inside looks
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._deque.inbox import Inbox
 from mpsched._pool.section import Section
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mpsched._base.settings import Settings
     from mpsched._pool.entries import Entries
+    from mpsched._pool.future import Future
     from mpsched._pool.ready import ReadyQueue
     from mpsched._shm.locks import KernelLocks
     from mpsched._shm.parking import Parker
@@ -43,6 +44,7 @@ class Dispatcher:
     Attributes:
         inflight: tasks that have an entry, by id.
         section: guards everything here.
+        dropped: futures of tasks that were cancelled before they started; the supervisor tells them.
         busy: an inbox could not be filled because its lock was taken.
     """
 
@@ -68,6 +70,7 @@ class Dispatcher:
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
         self.section = Section()
         self.inflight: dict[int, Task] = {}
+        self.dropped: deque[Future[Any]] = deque()
         self.held = False
         self.busy = False
         self._missed = False
@@ -180,12 +183,9 @@ class Dispatcher:
                     moving.append(item)
                 ready.pop(item)
                 continue
-            piece = item.carve()
-            if piece is None:
-                ready.pop(item)
+            if not item.carve(moving):
                 item.unqueued()
-                continue
-            moving.append(piece)
+                ready.pop(item)
         if not moving:
             return False
         # 2. Entries: neighbours, so that workers and thieves may read them in one go.
@@ -221,6 +221,9 @@ class Dispatcher:
         entries, handle = self._entries, task.handle
         if task in self._moving:
             return False
+        if task.cancelled and task.future is not None and not task.future.done():
+            # Whoever cancelled it was interrupted, or is about to tell the future.
+            self.dropped.append(task.future)
         if handle >= 0:
             if entries.attempt(handle) == task.attempt and not task.cancelled:
                 return False
@@ -297,6 +300,8 @@ class Dispatcher:
             if task.handle >= 0:
                 self._entries.free(task.handle)
             self.inflight.pop(task.id, None)
+            if task.run is not None:
+                task.run.commit(task)
             if self._ready.peek() is not task:  # else it was interrupted while it was taken
                 self._ready.append_left(task, task.options.priority)
             moving.pop()

@@ -16,6 +16,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._pool.task import Task
 from mpsched._tasks import table as tab
 from mpsched.errors import EncodeError, WorkerDied
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from mpsched._pool.calls import Callee
     from mpsched._pool.core import Pool
     from mpsched._pool.options import Options
-    from mpsched._pool.task import Task
 
 _LOG = logging.getLogger("mpsched")
 
@@ -68,6 +68,7 @@ class MapRun:
         closed: no more items will come.
         cancelled: nobody wants the rest.
         outstanding: pieces that are dispatched or on their way, by task id.
+        queued: whether the dispatcher has it in its queue, as far as it has looked.
     """
 
     def __init__(
@@ -97,6 +98,10 @@ class MapRun:
         self.outstanding: dict[int, Task] = {}
         self._next = 0
         self._returned: deque[tuple[int, list[Any]]] = deque()
+        self._splits: deque[tuple[Task, int, list[Any]]] = deque()
+        self._careful = 0  # items before it go one by one: one of them cannot be sent
+        self._rest_error: Callable[[], BaseException] | None = None
+        self._cut = False
         self._average_ns = 0.0
         self._largest = 1
         self._blocks: dict[int, Block] = {}
@@ -118,42 +123,73 @@ class MapRun:
     # --- dispatcher -----------------------------------------------------------------------------
 
     def waiting_items(self) -> int:
-        """Items that are in no piece."""
+        """Items that are in no piece; of those that were split off just now, one for each split."""
         # A copy: the leader adds to it while the dispatcher counts.
-        return self.total - self._next + sum(len(items) for _, items in list(self._returned))
+        returned = sum(len(items) for _, items in list(self._returned))
+        return self.total - self._next + returned + len(self._splits)
 
-    def carve(self) -> Task | None:
-        """Make the next piece; None if there is none now. Dispatcher.
+    def carve(self, moving: deque[Task]) -> bool:
+        """Append the next piece to `moving`; False if there is none now. Dispatcher.
 
         Encoding runs the items' `__reduce__`, so no ring lock is held. An item that cannot be
         encoded becomes an error block of its own.
         """
+        self.queued = True
         while not self.cancelled:
+            self._take_splits()
+            if self._rest_error is not None:
+                self._fail_rest(self._rest_error)
+                return False
             if self._returned:
                 start, rest = self._returned[0]
-                items = rest[: self._size(len(rest))]
+                items = rest[: self._size(start, len(rest))]
             else:
                 start, left = self._next, self.total - self._next
                 if not left:
-                    return None
+                    return False
                 at = start - self._base
-                items = self._items[at : at + self._size(left)]
+                items = self._items[at : at + self._size(start, left)]
             task = self._encode(start, items)
             if task is not None:
-                # First to be found here, then gone there: an exception between loses nothing.
-                self.outstanding[task.id] = task
-            stop = start + len(items)
-            if self._returned and self._returned[0][0] == start:
-                _, rest = self._returned.popleft()
-                if len(items) < len(rest):
-                    self._returned.appendleft((stop, rest[len(items) :]))
-            elif self._next == start:
-                self._next = stop
-            if task is not None:
-                return task
-        return None
+                # Once it lies there it counts: if an exception strikes before the next line, the
+                # dispatcher has it committed when it puts `moving` back.
+                moving.append(task)
+                self.commit(task)
+                return True
+        return False
 
-    def _size(self, left: int) -> int:
+    def commit(self, task: Task) -> None:
+        """Count a piece as carved. Twice for the same one is as once."""
+        self.outstanding[task.id] = task
+        self._advance(task.start, len(task.items))
+
+    def _advance(self, start: int, count: int) -> None:
+        """Forget `count` waiting items from position `start` on; they are in a piece, or failed."""
+        stop = start + count
+        for at, (first, rest) in enumerate(list(self._returned)):
+            if first == start:
+                if count < len(rest):
+                    self._returned[at] = (stop, rest[count:])
+                else:
+                    del self._returned[at]
+                return
+        if self._next == start:
+            self._next = stop
+
+    def _take_splits(self) -> None:
+        """Take what workers gave back. Dispatcher; the same split may be there twice."""
+        while self._splits:
+            task, stop, items = self._splits[0]
+            if task.end > stop:
+                if not (self._returned and self._returned[-1][0] == stop):
+                    rest = items[stop - task.start : task.end - task.start]
+                    self._returned.append((stop, rest))
+                task.end = stop
+            self._splits.popleft()
+
+    def _size(self, start: int, left: int) -> int:
+        if start < self._careful:
+            return 1
         if self._chunksize is not None:
             return min(left, self._chunksize)
         if not self._average_ns:
@@ -171,14 +207,9 @@ class MapRun:
             encoded = calls.encode(items)
         except (EncodeError, OSError) as problem:
             if len(items) > 1:
-                # Cut out what cannot be sent; the rest goes as it would have.
-                for offset, item in enumerate(items):
-                    task = self._encode(start + offset, [item])
-                    if task is not None:
-                        self.outstanding[task.id] = task
-                        self._pool.ready.append_left(task, self.priority)
+                self._careful = start + len(items)  # find the one
             else:
-                self.deliver_error(None, start, problem, items[0])
+                self._fail_span(start, items, problem)
             return None
         callee = self._callee
         frame = pickle.dumps((callee.blob, self._star, encoded.data), 5)
@@ -226,36 +257,37 @@ class MapRun:
     def _add(self, block: Block) -> None:
         if block.start in self._blocks:
             return
+        # Noted first, so that a block that is seen again is known; then it is there.
+        again = block.task is not None and block.task.parts[-1:] == [block.start]
         if self._consumer is not None and self._consumer() is None:
             # Nobody will ask for it: remember that it came, not what it was.
             block.load = block.error = None
             block.read = True
-        if block.task is not None:
+        if block.task is not None and not again:
             block.task.parts.append(block.start)
-        self._blocks[block.start] = block
-        if not self._ordered:
+        if not self._ordered and not (
+            again and any(one.start == block.start for one in list(self._arrived))
+        ):
             self._arrived.append(block)
+        self._blocks[block.start] = block
         if self._waiting:
             with self.condition:
                 self.condition.notify_all()
 
     def split(self, task: Task, keep: int) -> None:
         """A worker keeps the first `keep` items of its piece and returns the rest."""
-        stop = task.start + keep
-        if stop < task.end:
-            self._returned.append((stop, task.items[keep : task.end - task.start]))
-            task.end = stop
-            self.requeue()
+        # The dispatcher does the rest (`_take_splits`): only so is it done once.
+        self._splits.append((task, task.start + keep, task.items))
+        self.requeue()
 
     def ended(self, task: Task, ns: int, count: int) -> None:
         """A piece is over: `count` items were run in `ns` nanoseconds."""
-        if self.outstanding.pop(task.id, None) is None:
-            return
-        if count:
+        if count and task.items is not None:
             average = max(1.0, ns / count)
             old = self._average_ns
             self._average_ns = average if not old else old + (average - old) * 0.3
         self._close(task)
+        self.outstanding.pop(task.id, None)
         self._check_finished()
 
     def _close(self, task: Task) -> None:
@@ -272,10 +304,12 @@ class MapRun:
     def died(self, task: Task, started: int, death: Callable[[int], WorkerDied]) -> None:
         """The worker that ran `task` died after `started` of its items were started.
 
-        Items whose results came are kept; started ones fail; the others run elsewhere.
+        Items whose results came are kept; started ones fail; the others run elsewhere. Supervisor,
+        both sections held.
         """
-        if self.outstanding.pop(task.id, None) is None:
+        if task.id not in self.outstanding:
             return
+        self._take_splits()
         begin = min(task.start + started, task.end)
         for index in range(task.start, begin):
             if not self._has(index, task.start):
@@ -286,6 +320,7 @@ class MapRun:
             )
             self.requeue()
         self._close(task)
+        self.outstanding.pop(task.id, None)
         self._check_finished()
 
     def _has(self, index: int, from_index: int) -> bool:
@@ -301,13 +336,12 @@ class MapRun:
         return False
 
     def requeue(self) -> None:
-        """Make sure that the ready queue holds this run."""
+        """Make sure that the ready queue holds this run; more than once does no harm."""
         if not self.queued and not self.cancelled:
-            self.queued = True
             self._pool.ready.put_back(self, self.priority)
 
     def unqueued(self) -> None:
-        """The dispatcher took it out of the ready queue because it had nothing to carve."""
+        """The dispatcher takes it out of the ready queue because it had nothing to carve."""
         self.queued = False
         if self.waiting_items() and not self.cancelled:
             self.requeue()
@@ -316,7 +350,7 @@ class MapRun:
     def _check_finished(self) -> None:
         if self.finished or self.outstanding:
             return
-        if self.cancelled or (self.closed and not self.waiting_items()):
+        if self.cancelled or ((self.closed or self._cut) and not self.waiting_items()):
             self.finished = True
             self._pool.run_finished(self)
             if self._waiting:
@@ -324,35 +358,52 @@ class MapRun:
                     self.condition.notify_all()
 
     def cancel_rest(self) -> None:
-        """Start nothing more of it; items that were not started fail as cancelled."""
-        self.fail_rest(CancelledError)
+        """Start nothing more of it; items that are in no piece fail as cancelled, at the next pump."""
+        self._rest_error = CancelledError
+        self.closed = True
+        self.queued = False  # for one more look
+        self.requeue()
+
+    def cut(self) -> None:
+        """The pool is shut down: no more items will come, though the input has not ended."""
+        self._cut = True
+        self._check_finished()
 
     def seen(self) -> bool:
         """Whether its results were asked for."""
         return self._started
 
     def abandon(self, error: Callable[[], BaseException]) -> None:
-        """Fail everything that has no result, running or not: the workers are gone."""
+        """Fail everything that has no result, running or not: the workers are gone. Supervisor."""
+        self._take_splits()
         for task in list(self.outstanding.values()):
-            self.outstanding.pop(task.id, None)
             for index in range(task.start, task.end):
                 if not self._has(index, task.start):
                     self.deliver_error(task, index, error)
             self._close(task)
-        self.fail_rest(error)
-
-    def fail_rest(self, error: Callable[[], BaseException]) -> None:
-        """Fail every item that has no result (the pool failed or what waited was cancelled)."""
-        spans = [(self._next, self.total)]
-        while self._returned:
-            start, items = self._returned.popleft()
-            spans.append((start, start + len(items)))
-        self._next = self.total
+            self.outstanding.pop(task.id, None)
         self.closed = True
-        for start, stop in spans:
-            for index in range(start, stop):
-                self.deliver_error(None, index, error)
+        self._fail_rest(error)
         self._check_finished()
+
+    def _fail_rest(self, error: Callable[[], BaseException]) -> None:
+        """Fail every item that waits. Dispatcher."""
+        while self._returned:
+            start, items = self._returned[0]
+            self._fail_span(start, items, error)
+        at = self._next - self._base
+        self._fail_span(self._next, self._items[at : at + self.total - self._next], error)
+
+    def _fail_span(
+        self, start: int, items: list[Any], error: BaseException | Callable[[], BaseException]
+    ) -> None:
+        """Fail items that are in no piece. Begun again after an exception, it fails none twice."""
+        nobody = Task(0, 0, b"", self._options, None)
+        nobody.start, nobody.items, nobody.parts = start, items, []
+        for index in range(start, start + len(items)):
+            self.deliver_error(nobody, index, error)
+        self._advance(start, len(items))
+        self._close(nobody)
 
     # --- consumer -----------------------------------------------------------------------------------
 
@@ -361,6 +412,7 @@ class MapRun:
         self.cancelled = True
         for task in list(self.outstanding.values()):
             self._pool.revoker.cancel_piece(task)
+        self._check_finished()
         self._pool.ring()
 
     def iterate(
@@ -396,7 +448,7 @@ class MapRun:
         complete = False
         try:
             while True:
-                if more is not None and not self.closed:
+                if more is not None and not (self.closed or self._cut):
                     wanted = ahead
                     if grow and self._average_ns:
                         # Pieces of some milliseconds for every worker, and as much again ahead.
@@ -406,9 +458,11 @@ class MapRun:
                         self.pull(more, wanted - (self.total - position))
                 if position >= self.total and self.closed:
                     break
-                block = self._take(position, deadline, timeout)
+                block = None
+                if position < self.total:
+                    block = self._take(position, deadline, timeout)
                 if block is None:
-                    break
+                    raise self._pool.refused()  # it was shut down while the input had not ended
                 position += block.count
                 if block.error is not None:
                     error = block.error()

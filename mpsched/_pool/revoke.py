@@ -161,6 +161,7 @@ class Revoker:
                 cancelled += 1
         for run in list(pool.runs):
             run.cancel_rest()
+        dispatcher.pump()
         if pool.limited:
             pool.made_room()
         pool.ring()

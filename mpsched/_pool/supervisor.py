@@ -151,6 +151,9 @@ class Supervisor:
             self._take_notices()
             self._settle_finished()
             pool.dispatcher.pump(ring=False)
+            if self.draining:
+                for run in list(pool.runs):
+                    run.cut()
             self._report_runs()
             if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
                 return
@@ -185,7 +188,10 @@ class Supervisor:
         return bool(ready)
 
     def _settle_finished(self) -> None:
-        leader = self._pool.leader
+        leader, dropped = self._pool.leader, self._pool.dispatcher.dropped
+        while dropped:
+            dropped[0]._cancel()
+            dropped.popleft()
         finished = leader.finished
         if not finished:
             return
@@ -465,8 +471,8 @@ class Supervisor:
             return copy
 
         pool.refuse(own)
+        self.draining = True  # before the look at what is open: a submit looks in the other order
         self._fail_open(own)
-        self.draining = True
 
     def _killed_by_close(self, task: Task) -> BaseException:
         """Return the error of a task that ran when `close` ended the workers."""
