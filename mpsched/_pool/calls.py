@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from mpsched._pool.task import Task
 from mpsched._pool.valuecache import ValueCache
 from mpsched._shm import payloads
-from mpsched._shm.buffercache import BufferCache
+from mpsched._shm.buffercache import BufferCache, Burst
 from mpsched._tasks import codec, table as tab
 from mpsched._tasks.names import FunctionWriter
+from mpsched._tasks.sealed import Sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +28,6 @@ class Callee(NamedTuple):
 
     number: int
     blob: bytes | None
-    holds: Any
-
-
-class Encoded(NamedTuple):
-    """Pickled arguments: the in-band bytes, large buffers apart, and what must stay alive."""
-
-    data: bytes
-    buffers: list[pickle.PickleBuffer]
     holds: Any
 
 
@@ -55,6 +48,10 @@ class Calls:
         self.next_id = self._ids.__next__
         self._cache = BufferCache()
         self.numbers: dict[Callable[..., Any], int] = {}
+
+    def clear(self) -> None:
+        """Let go of the copies of arrays that were kept for being sent again."""
+        self._cache.clear()
 
     def number(self, fn: Callable[..., Any]) -> int:
         """Return the number of a function that workers can find by one, else 0."""
@@ -85,13 +82,13 @@ class Calls:
             return Callee(number, None, None)
         return Callee(0, *self._values.dumps(fn))
 
-    def encode(self, values: Any) -> Encoded:
+    def encode(self, values: Any, *, label: str = "call") -> Sealed:
         """Pickle arguments or items; large buffers stay out of band.
 
         Raises:
             EncodeError: something in them cannot be pickled.
         """
-        return Encoded(*codec.encode_held(values, self._settings.payload_bytes))
+        return Sealed(*codec.encode_held(values, self._settings.payload_bytes, label=label))
 
     def call(
         self,
@@ -120,10 +117,11 @@ class Calls:
         self,
         meta: int,
         frame: bytes,
-        encoded: Encoded,
+        encoded: Sealed,
         options: Options,
         also: Any = None,
         index: int = 0,
+        burst: Burst | None = None,
     ) -> Task:
         """Make a task of a frame; moves what is large into payload files.
 
@@ -132,12 +130,12 @@ class Calls:
         holds: list[Any] = [one for one in (encoded.holds, also) if one]
         files: list[tuple[int, Any]] = []
         if encoded.buffers:
-            parcel = self._cache.pack(encoded.buffers)
+            parcel = self._cache.pack(encoded.buffers, burst)
             holds.append(parcel)
             files.extend(parcel.files())
         inband: bytes | None = frame
         if len(frame) > self._settings.slab_most_bytes // 2:
-            payload = payloads.create([frame])
+            payload = payloads.create_waiting([frame])
             holds.append(payload)
             files.insert(0, (payload.fd, payload.spans))
             inband = None

@@ -451,6 +451,7 @@ class Pool:
     def close_files(self) -> None:
         """Give everything back; the supervisor calls it last."""
         self.arrivals_close()
+        self.calls.clear()
         for ours, theirs in self.channels:
             ours.close()
             theirs.close()

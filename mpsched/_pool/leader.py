@@ -8,13 +8,13 @@ others it hands to the collector. It never runs callbacks and unpickles nothing 
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import time
 from collections import deque
 from concurrent.futures._base import FINISHED, PENDING
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._pool.blocks import Results
 from mpsched._pool.future import COMPLETION
 from mpsched._pool.section import Section
 from mpsched._shm import layout as lay, payloads
@@ -366,7 +366,7 @@ class Leader:
         offset, count = value & 0xFFFFFFFF, value >> 32
         start = task.start + offset
         if kind == rec.R_PART:
-            run.deliver(task, start, count, lambda: codec.decode(payload))
+            run.deliver(task, start, count, Results(payload, (), None))
         elif kind == rec.R_PART_LARGE:
             tag, body = pickle.loads(payload)
             if not run.has(start):
@@ -401,12 +401,7 @@ class Leader:
                 run.deliver_error(task, index, lost)
             return
 
-        def load() -> list[Any]:
-            with carried.used() if carried else contextlib.nullcontext():
-                values: list[Any] = codec.decode(inband, views)
-                return values
-
-        run.deliver(task, start, count, load)
+        run.deliver(task, start, count, Results(inband, views, carried))
 
     def _received(self, tag: int, body: Any) -> tuple[Any, list[memoryview], Carried | None]:
         """Return (in-band bytes, buffers, descriptors of shared arrays) of a result in files.

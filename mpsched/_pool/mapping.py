@@ -7,6 +7,7 @@ back are blocks of neighbouring results; the consumer decodes them in its own th
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pickle
 import threading
@@ -16,8 +17,11 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._pool.blocks import Block, Results
 from mpsched._pool.task import Task
-from mpsched._tasks import table as tab
+from mpsched._shm.buffercache import Burst
+from mpsched._tasks import sealed, table as tab
+from mpsched._tasks.sealed import Sealed
 from mpsched.errors import EncodeError, WorkerDied
 
 if TYPE_CHECKING:
@@ -29,31 +33,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("mpsched")
 
-Load = "Callable[[], list[Any]]"
 _GROWTH = 16
 """A piece is at most so many times larger than the largest before: a first estimate may be wrong."""
-
-
-@final
-class Block:
-    """Results of neighbouring items: either `load()` gives their values, or `error()` the one error."""
-
-    __slots__ = ("count", "error", "load", "read", "start", "task")
-
-    def __init__(
-        self,
-        task: Task | None,
-        start: int,
-        count: int,
-        load: Callable[[], list[Any]] | None,
-        error: Callable[[], BaseException] | None,
-    ) -> None:
-        self.task = task
-        self.read = False
-        self.start = start
-        self.count = count
-        self.load = load
-        self.error = error
 
 
 @final
@@ -88,6 +69,9 @@ class MapRun:
         self._star = star
         self._options = options
         self._chunksize = chunksize
+        # Items that were all there at the call: an array among them is looked at once. A generator
+        # may fill the same array again and again.
+        self._burst = Burst() if closed else None
         self._ordered = ordered
         self._items = items  # what was not carved; the first of it is `_base`
         self._base = 0
@@ -204,7 +188,7 @@ class MapRun:
     def _encode(self, start: int, items: list[Any]) -> Task | None:
         calls = self._pool.calls
         try:
-            encoded = calls.encode(items)
+            encoded = self._pack(items)
         except (EncodeError, OSError) as problem:
             if len(items) > 1:
                 self._careful = start + len(items)  # find the one
@@ -214,18 +198,23 @@ class MapRun:
         callee = self._callee
         frame = pickle.dumps((callee.blob, self._star, encoded.data), 5)
         meta = tab.KIND_CHUNK | callee.number << tab.FUNCTION_SHIFT
-        task = calls.task(meta, frame, encoded, self._options, callee.holds)
+        task = calls.task(meta, frame, encoded, self._options, callee.holds, burst=self._burst)
         task.run, task.start, task.end, task.items = self, start, start + len(items), items
         task.parts = []
         return task
 
+    def _pack(self, items: list[Any]) -> Sealed:
+        """Pickle items so that no two share anything that can be changed."""
+        if sealed.all_plain(itertools.chain.from_iterable(items) if self._star else items):
+            return Sealed(sealed.pack_plain(items), [], [])
+        encode = self._pool.calls.encode
+        return sealed.pack([encode(item, label="item") for item in items])
+
     # --- leader: everything here may see the same record twice --------------------------------------
 
-    def deliver(
-        self, task: Task | None, start: int, count: int, load: Callable[[], list[Any]]
-    ) -> None:
+    def deliver(self, task: Task | None, start: int, count: int, results: Results) -> None:
         """Take the results of items `start` to `start + count - 1`."""
-        self._add(Block(task, start, count, load, None))
+        self._add(Block(task, start, count, results, None))
 
     def deliver_error(
         self,
@@ -261,7 +250,7 @@ class MapRun:
         again = block.task is not None and block.task.parts[-1:] == [block.start]
         if self._consumer is not None and self._consumer() is None:
             # Nobody will ask for it: remember that it came, not what it was.
-            block.load = block.error = None
+            block.results = block.error = None
             block.read = True
         if block.task is not None and not again:
             block.task.parts.append(block.start)
@@ -473,10 +462,20 @@ class MapRun:
                             del error, block
                     yield error
                     continue
-                if block.load is None:
+                results, block.results = block.results, None
+                if results is None:
                     continue
-                values, block.load = block.load(), None
-                yield from values
+                row = results.row()
+                if row.plain is not None:
+                    yield from row.plain
+                    continue
+                for value, problem in results.each(row):
+                    if problem is None:
+                        yield value
+                    elif return_exceptions:
+                        yield problem
+                    else:
+                        raise problem
             complete = True
             if self._input_error is not None:
                 try:

@@ -30,7 +30,7 @@ _DEPTH: Final = 4
 class _Entry:
     """What went into the pickle of one function, by identity."""
 
-    __slots__ = ("blob", "cells", "code", "defaults", "globals", "keywords", "number")
+    __slots__ = ("absent", "blob", "cells", "code", "defaults", "globals", "keywords", "number")
 
     def __init__(self, fn: types.FunctionType) -> None:
         self.code = fn.__code__
@@ -38,9 +38,10 @@ class _Entry:
         self.keywords = fn.__kwdefaults__
         self.cells = tuple(_content(cell) for cell in fn.__closure__ or ())
         space = fn.__globals__
-        self.globals = tuple(
-            (name, space[name]) for name in bytecode.global_names(fn.__code__) if name in space
-        )
+        names = bytecode.global_names(fn.__code__)
+        self.globals = tuple((name, space[name]) for name in names if name in space)
+        # Builtins, and what may be defined later.
+        self.absent = tuple(name for name in names if name not in space)
         self.blob = b""
         self.number = 0
 
@@ -61,6 +62,11 @@ class _Entry:
             space = fn.__globals__
             for name, value in self.globals:
                 if space.get(name, _MISSING) is not value:
+                    return False
+        if self.absent:
+            space = fn.__globals__
+            for name in self.absent:
+                if name in space:
                     return False
         return True
 

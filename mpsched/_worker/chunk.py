@@ -14,12 +14,14 @@ import time
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._shm import layout as lay
-from mpsched._tasks import failure, records as rec
+from mpsched._tasks import codec, failure, records as rec, sealed
 from mpsched._worker import deliver
+from mpsched.errors import DecodeError, ResultEncodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from mpsched._tasks.sealed import Row
     from mpsched._worker.worker import Worker
 
 
@@ -28,7 +30,6 @@ class Chunk:
     """The state of the piece that runs.
 
     Attributes:
-        items: all items of the piece; indices below are positions in it.
         next: first item that has not started.
         end: first item that is not ours (any more).
         base: index of the first item in `values`; `sent`: how many of `values` left already.
@@ -37,6 +38,8 @@ class Chunk:
     __slots__ = (
         "_first_ns",
         "_fn",
+        "_plain",
+        "_row",
         "_star",
         "_worker",
         "base",
@@ -44,7 +47,6 @@ class Chunk:
         "end",
         "handle",
         "ident",
-        "items",
         "next",
         "sent",
         "values",
@@ -57,7 +59,7 @@ class Chunk:
         handle: int,
         fn: Callable[..., Any],
         star: bool,
-        items: Sequence[Any],
+        items: Row,
     ) -> None:
         self._worker = worker
         self._fn = fn
@@ -65,7 +67,8 @@ class Chunk:
         self._first_ns = 0
         self.ident = ident
         self.handle = handle
-        self.items = items
+        self._row = items
+        self._plain = items.plain is not None  # so far: items and results that nobody can change
         self.next = 0
         self.end = len(items)
         self.base = 0
@@ -113,7 +116,11 @@ class Chunk:
                 words[block + lay.B_UNSENT] = 1
             # Items so small that a word for each start would cost as much are started in blocks.
             average = (now - begun) / max(1, self.next)
-            size = 1 if average >= tiny_ns else max(1, min(size * 2, int(block_ns / (average + 1))))
+            size = (
+                1
+                if average >= tiny_ns or not self._plain
+                else max(1, min(size * 2, int(block_ns / (average + 1))))
+            )
         words[block + lay.B_LEFT] = 0
         words[block + lay.B_PROGRESS] = 0
         worker.items += self.next
@@ -132,30 +139,63 @@ class Chunk:
             return True
 
     def _one(self, index: int) -> None:
-        item = self.items[index]
+        try:
+            item = self._row.load(index)
+        except DecodeError as problem:
+            self._failed(index, problem, None)
+            return
         try:
             value = self._fn(*item) if self._star else self._fn(item)
         except BaseException as problem:
-            self._failed(index, problem)
-        else:
-            self.values.append(value)
+            self._failed(index, problem, item)
+            return
+        if type(value) not in codec.PLAIN_TYPES:
+            # Taken now: the next item may change what this one returned.
+            self._plain = False
+            try:
+                value = deliver.seal(self._worker, value)
+            except ResultEncodeError as problem:
+                self._failed(index, problem, item)
+                return
+        self.values.append(value)
 
     def _block(self, start: int, stop: int) -> None:
-        items, fn = self.items[start:stop], self._fn
+        row = self._row.plain
+        assert row is not None
+        items, fn = row[start:stop], self._fn
+        before = len(self.values)
         try:
             # `extend` keeps what it has appended when the iterator raises: that tells which item.
             self.values.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
         except BaseException as problem:
-            with self._worker.write_lock:  # `flush` moves what is in `values`
-                bad = self.base + len(self.values)
-            self._failed(bad, problem)
+            bad = start + len(self.values) - before
+            self._seal(start, before)
+            self._failed(bad, problem, row[bad])
             self.next = bad + 1
+        else:
+            self._seal(start, before)
 
-    def _failed(self, index: int, problem: BaseException) -> None:
-        item = self.items[index]
-        call = failure.short_call(
-            getattr(self._fn, "__qualname__", repr(self._fn)), item if self._star else (item,), {}
-        )
+    def _seal(self, start: int, before: int) -> None:
+        """Pickle what a block has returned, unless it is plain."""
+        fresh = self.values[before:]
+        if sealed.all_plain(fresh):
+            return
+        self._plain = False
+        row = self._row.plain
+        assert row is not None
+        with self._worker.write_lock:
+            del self.values[before:]
+        for offset, value in enumerate(fresh):
+            try:
+                one = deliver.seal(self._worker, value)
+            except ResultEncodeError as problem:
+                self._failed(start + offset, problem, row[start + offset])
+            else:
+                self.values.append(one)
+
+    def _failed(self, index: int, problem: BaseException, item: Any) -> None:
+        args = item if self._star and item is not None else (item,)
+        call = failure.short_call(getattr(self._fn, "__qualname__", repr(self._fn)), args, {})
         worker = self._worker
         with worker.write_lock:
             self._flush_locked()

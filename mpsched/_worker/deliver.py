@@ -11,7 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mpsched._shm import payloads
-from mpsched._tasks import codec, failure, records as rec
+from mpsched._tasks import codec, failure, records as rec, sealed
+from mpsched._tasks.sealed import Sealed
 from mpsched.errors import ResultEncodeError
 
 if TYPE_CHECKING:
@@ -59,26 +60,39 @@ def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None
             error(worker, ident, handle, ns, problem, f"task {ident}: its result")
 
 
+def seal(worker: Worker, value: Any) -> Sealed:
+    """Pickle one item's result by itself, now.
+
+    Raises:
+        ResultEncodeError: it cannot be pickled.
+    """
+    return Sealed(*_encoded(worker, value))
+
+
 def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: list[Any]) -> None:
-    """Publish results of neighbouring map items, the first at index `start`; write lock held."""
+    """Publish results of neighbouring map items, the first at index `start`; write lock held.
+
+    Each is plain or `Sealed`. Never raises: what finds no memory becomes the items' error.
+    """
     results = worker.results
+    data, buffers, held = sealed.pack(values)
+    where = start | len(values) << 32
+    if not buffers and not held and len(data) <= results.largest:
+        results.write_payload(ident, handle, rec.R_PART, ns, data, where)
+        return
     try:
-        data, buffers, held = _encoded(worker, values)
-        where = start | len(values) << 32
-        if not buffers and not held and len(data) <= results.largest:
-            results.write_payload(ident, handle, rec.R_PART, ns, data, where)
-        else:
-            payload, tag = _large(worker, data, buffers, held)
-            body = pickle.dumps((tag, payload), 5)
-            results.write_payload(ident, handle, rec.R_PART_LARGE, ns, body, where)
-    except (ResultEncodeError, OSError) as problem:
-        if len(values) > 1:
-            # Find the one (or few) that cannot be sent; its neighbours are not its victims.
-            for offset, one in enumerate(values):
-                part(worker, ident, handle, ns // len(values), start + offset, [one])
+        payload, tag = _large(worker, data, buffers, held)
+    except (OSError, ValueError) as problem:
+        if len(values) == 1:
+            item_error(worker, ident, handle, start, problem, f"task {ident}: its result")
             return
-        note = f"task {ident}, item {start} of its piece: its result"
-        item_error(worker, ident, handle, start, problem, note)
+        # Fewer at once may find room; each for itself if need be.
+        half = len(values) // 2
+        part(worker, ident, handle, ns // 2, start, values[:half])
+        part(worker, ident, handle, ns // 2, start + half, values[half:])
+        return
+    body = pickle.dumps((tag, payload), 5)
+    results.write_payload(ident, handle, rec.R_PART_LARGE, ns, body, where)
 
 
 def error(

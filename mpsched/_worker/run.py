@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import payloads
 from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
+from mpsched._tasks.sealed import Row
 from mpsched._worker import deliver
 from mpsched._worker.chunk import Chunk
 from mpsched.errors import DecodeError
@@ -139,11 +140,10 @@ class Runner:
         blob, star, encoded = pickle.loads(data)
         # The function first: its module's namespace must be there before its arguments' classes.
         fn = self._functions[number] if blob is None else codec.loads_callable(blob)
-        decoded = codec.decode(encoded, buffers)
-        if kind == tab.KIND_VALUE:
-            args, kwargs = decoded
-            return fn, args, kwargs
-        return fn, decoded, {} if star else None
+        if kind == tab.KIND_CHUNK:
+            return fn, Row(encoded, buffers), {} if star else None
+        args, kwargs = codec.decode(encoded, buffers)
+        return fn, args, kwargs
 
     def _fetch(self, frame: bytes | memoryview) -> tuple[Any, list[memoryview]]:
         """Map the parent's payload files that a frame names; return (in-band bytes, buffers)."""

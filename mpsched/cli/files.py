@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 import select
+import time
 
 __all__ = ["replace_file", "write_all"]
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes, deadline: float | None = None) -> None:
     """Write all of `data`, waiting for a reader that is slow.
 
+    Args:
+        descriptor: Of a file, a pipe, a terminal.
+        data: What to write.
+        deadline: `time.monotonic()` after which a slow reader is not waited for.
+
     Raises:
+        TimeoutError: The deadline has passed; a part may have been written.
         OSError: The descriptor takes no more; a part may have been written.
     """
     rest = memoryview(data)
     while rest:
+        if deadline is None:
+            some = rest
+        else:
+            some = rest[: select.PIPE_BUF]  # of which a pipe has room for all, or is not ready
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([], [descriptor], [], left)[1]:
+                raise TimeoutError(f"nobody has read from descriptor {descriptor}")
         try:
-            rest = rest[os.write(descriptor, rest) :]
+            rest = rest[os.write(descriptor, some) :]
         except BlockingIOError:  # another process has made the shared pipe non-blocking
             select.select([], [descriptor], [])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Protocol
+import time
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mpsched.cli.files import write_all
 from mpsched.cli.problems import Broken
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from mpsched.cli.inputs import Item
 
 __all__ = ["ReaderGone", "Sink", "StreamSink"]
+
+
+_PATIENCE: Final = 0.5  # seconds
 
 
 class ReaderGone(Exception):
@@ -39,6 +43,9 @@ class Sink(Protocol):
     def finish(self) -> None:
         """Write what is left and put it in its final place; the run has ended."""
 
+    def hurry(self) -> None:
+        """The run is being given up: wait for nobody."""
+
     def discard(self) -> None:
         """Take back what can be taken back; the run has no result."""
 
@@ -53,6 +60,9 @@ class StreamSink:
         self._descriptor = descriptor
         self._spool = Spool() if ordered else None
         self._ready: list[bytes] = []
+        self._deadline: float | None = None
+        self._torn = False
+        """Whether a write was cut short: what follows would be in the middle of a row."""
         self._poll: select.poll | None = None
         if hasattr(select, "poll"):
             self._poll = select.poll()
@@ -103,6 +113,10 @@ class StreamSink:
                     self._write()
         self._write()
 
+    def hurry(self) -> None:
+        """From now on wait half a second in all for a reader that is slow, then give it up."""
+        self._deadline = time.monotonic() + _PATIENCE
+
     def discard(self) -> None:
         """Do nothing: what has been written has been read."""
 
@@ -114,9 +128,13 @@ class StreamSink:
     def _write(self) -> None:
         data = b"".join(self._ready)
         self._ready.clear()
+        if self._torn:
+            raise ReaderGone
+        self._torn = True  # until it is known to be whole: Ctrl-C may end it
         try:
-            write_all(self._descriptor, data)
-        except BrokenPipeError:
+            write_all(self._descriptor, data, self._deadline)
+            self._torn = False
+        except (BrokenPipeError, TimeoutError):
             raise ReaderGone from None
         except OSError as error:
             raise Broken(f"standard output cannot be written: {error.strerror}") from None

@@ -170,6 +170,9 @@ class FileSink:
             with contextlib.suppress(OSError):  # gone under its new name, if all is well
                 os.unlink(temporary_path(self._out))
 
+    def hurry(self) -> None:
+        """Do nothing: no reader is waited for."""
+
     def discard(self) -> None:
         """Remove `OUT.partial` and the companion."""
         if self._opened is None:

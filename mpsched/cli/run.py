@@ -175,6 +175,7 @@ class _Run:
         except KeyboardInterrupt:  # in FUNC with -j 0, or in a write to a slow reader
             self._interrupted = True
         self._given_up = True
+        self._sink.hurry()
         # A failure now may be the stop's own doing: a subprocess of FUNC gets the same Ctrl-C.
         self._take(one for one in engine.abandon() if one.kind in {"ok", "value"})
         self._write()

@@ -96,9 +96,14 @@ def prepare(argv: Sequence[str], rows: int | None, note: Callable[[str], object]
         Usage: Something is wrong; the message says what.
     """
     options = parse_map(argv)
+    path = sys.path[:]
     ref, function = func.find(options.func)
     bound = bind(function, options.func, options.form, options.args)
     plan = _plan(options, ref, bound)
+    if options.workers != 0:
+        # FUNC is called elsewhere. Its folder may hold a `random.py` or a `queue.py`, which what
+        # is imported from here on, in this process and the pool's template, must not find.
+        sys.path[:] = path
     if options.out is not None:
         check_out(options.out, resume=options.resume, overwrite=options.overwrite)
     if options.workers == 0 and options.timeout is not None:
