@@ -60,7 +60,7 @@ class FuncRef:
 
     def source_file(self) -> str | None:
         """Return the file that the function's module was loaded from, if it is known."""
-        return self.path or getattr(self.load_module(), "__file__", None)
+        return self.path or getattr(sys.modules.get(self.module or ""), "__file__", None)
 
 
 def find(text: str) -> tuple[FuncRef, Callable[..., Any]]:

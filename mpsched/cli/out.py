@@ -115,7 +115,8 @@ class StreamSink:
 
     def hurry(self) -> None:
         """From now on wait half a second in all for a reader that is slow, then give it up."""
-        self._deadline = time.monotonic() + _PATIENCE
+        if hasattr(select, "PIPE_BUF"):  # where there is none, pipes cannot be waited for: Windows
+            self._deadline = time.monotonic() + _PATIENCE
 
     def discard(self) -> None:
         """Do nothing: what has been written has been read."""

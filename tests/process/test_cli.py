@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -10,12 +12,14 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.command import Command, positions, rows_of, run_command, whole_lines
+from tests.support.scripts import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -323,6 +327,48 @@ def test_cli_reader_that_leaves_is_noticed_between_rows(folder: Path) -> None:
         with os.fdopen(reading, "rb") as head:
             head.readline()
         assert command.finish(60).rc == 0
+
+
+def test_cli_ctrl_c_does_not_wait_for_a_reader_that_does_not_read(folder: Path) -> None:
+    """A pipe that is full and never read: one Ctrl-C ends the run."""
+    reading, writing = os.pipe()
+    texts = [str(n) for n in range(40)]
+    try:
+        with Command(folder, "map", "work.py:large", *texts, stdout=writing) as command:
+            os.close(writing)
+            command.wait_until(lambda: unread(reading) >= 1 << 16)
+            command.signal(signal.SIGINT, group=True)
+            result = command.finish(20)
+    finally:
+        os.close(reading)
+    assert result.rc == 130
+    assert "Traceback" not in result.err
+
+
+def unread(descriptor: int) -> int:
+    """Return how many bytes a pipe holds."""
+    number = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, number)
+    return number[0]
+
+
+def test_cli_files_named_as_library_modules_disturb_nothing(folder: Path) -> None:
+    """A `random.py` beside FUNC is FUNC's business, not that of the command or the pool."""
+    for name in ("json", "random", "queue", "pickle", "copy"):
+        (folder / f"{name}.py").write_text("def double(text):\n    return text * 2\n")
+    program = "import sys; from mpsched.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", program, "map", "json.py:double", "a", "b", "-q"]
+    result = subprocess.run(
+        command,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert [json.loads(line)["result"] for line in result.stdout.splitlines()] == ["aa", "bb"]
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
