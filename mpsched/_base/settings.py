@@ -82,6 +82,11 @@ class Settings(NamedTuple):
             value = getattr(self, name)
             if value < 2 or value & (value - 1):
                 raise ValueError(f"Settings.{name} must be a power of two and at least 2: {value}")
+        if self.result_ring_bytes < 4096:
+            # A record takes a quarter at most, and an error that replaces a larger one must fit.
+            raise ValueError(
+                f"Settings.result_ring_bytes must be at least 4096: {self.result_ring_bytes}"
+            )
         for name in (
             "window",
             "inline_bytes",

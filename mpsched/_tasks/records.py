@@ -126,8 +126,14 @@ class ResultWriter:
     def write_payload(
         self, ident: int, handle: int, kind: int, ns: int, payload: bytes, value: int = 0
     ) -> None:
-        """Append a record with a payload of at most `largest` bytes."""
+        """Append a record with a payload of at most `largest` bytes.
+
+        Raises:
+            ValueError: it is longer, so that it might never find room.
+        """
         size = len(payload)
+        if size > self.largest:
+            raise ValueError(f"a payload of {size} bytes; this ring takes {self.largest}")
         need = HEAD_WORDS + (size + 7) // 8
         position = self._reserve(need)
         ring = self._ring

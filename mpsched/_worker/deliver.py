@@ -43,7 +43,7 @@ def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None
     elif kind is float:
         with lock:
             results.write(ident, handle, rec.R_FLOAT, ns, result)
-    elif kind is bytes and len(result) <= _SHORT:
+    elif kind is bytes and len(result) <= _SHORT and len(result) <= results.largest:
         with lock:
             results.write_payload(ident, handle, rec.R_BYTES, ns, result)
     else:
@@ -117,7 +117,7 @@ def _fitting(worker: Worker, ident: int, problem: BaseException, note: str) -> b
     if len(data) > worker.results.largest:
         kind = type(problem)
         stand_in = ResultEncodeError(
-            f"{kind.__module__}.{kind.__qualname__} was raised, but it is {len(data):,} bytes "
+            f"{kind.__module__}.{kind.__qualname__:.100} was raised, but it is {len(data):,} bytes "
             f"when pickled and an error may have {worker.results.largest:,}"
         )
         data = failure.encode_exception(stand_in, task_id=ident, note=note)
@@ -145,7 +145,7 @@ def _large(
     from mpsched._shm import transfer
 
     global _sent
-    inband = data if len(data) <= _SHORT else None
+    inband = data if len(data) <= min(_SHORT, worker.results.largest // 2) else None
     parts = [buffer.raw() for buffer in buffers]
     if inband is None:
         parts.insert(0, memoryview(data))

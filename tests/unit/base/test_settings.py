@@ -26,6 +26,12 @@ def test_settings_ring_size_that_is_no_power_of_two_is_refused(name: str, value:
         Settings()._replace(**{name: value}).check()
 
 
+def test_settings_result_ring_too_small_for_an_error_is_refused() -> None:
+    """A quarter of the ring must take the error that says that another one was too large."""
+    with pytest.raises(ValueError, match="at least 4096: 2048"):
+        Settings(result_ring_bytes=2048).check()
+
+
 @pytest.mark.parametrize("name", Settings._fields)
 def test_settings_size_or_wait_of_nothing_is_refused(name: str) -> None:
     """Every size and every wait is positive."""
