@@ -89,10 +89,13 @@ def parse_map(argv: Sequence[str]) -> Options:
         SystemExit: `--help` was asked for and printed.
     """
     # Intermixed, or argparse would take no INPUT behind an option once it has seen FUNC.
-    found = _parser().parse_intermixed_args(list(argv))
+    parser = _parser()
+    found = parser.parse_intermixed_args(list(argv))
+    if not found.words:
+        parser.error("FUNC is missing")
     options = Options(
-        func=found.func,
-        inputs=tuple(found.inputs),
+        func=found.words[0],
+        inputs=tuple(found.words[1:]),
         files=found.files or bool(found.globs),
         globs=tuple(found.globs),
         names_from=found.names_from,
@@ -207,8 +210,13 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("func", metavar="FUNC", help="package.module:name or path/to/file.py:name")
-    add("inputs", metavar="INPUT", nargs="*", help="file, quoted glob, folder (--files) or text")
+    add(
+        "words",
+        metavar="FUNC INPUT",
+        nargs="*",
+        help="FUNC: package.module:name or path/to/file.py:name; INPUT: file, quoted glob, folder"
+        " (--files) or text",
+    )
 
     add = parser.add_argument_group("inputs").add_argument
     add("--files", action="store_true", help="take the files in and below each folder")

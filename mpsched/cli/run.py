@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
 from mpsched.cli import engine as engines, outdir, rows
+from mpsched.cli.args import parse_map
 from mpsched.cli.capture import lines_above, rows_apart
 from mpsched.cli.inputs import Item
 from mpsched.cli.out import ReaderGone
@@ -41,10 +43,19 @@ def run_map(argv: Sequence[str], *, make_executor: Callable[..., object] | None 
     Returns:
         The exit status.
     """
+    try:
+        options = parse_map(argv)
+    except Usage as problem:
+        print(f"mpsched map: {problem}", file=sys.stderr)
+        return 2
+    except SystemExit:  # --help, which has been printed
+        return 0
     with rows_apart() as rows_descriptor:
         screen = Screen()
         try:
-            job = prepare(argv, rows_descriptor, lambda text: screen.say(f"mpsched: {text}"))
+            job = prepare(
+                options, argv, rows_descriptor, lambda text: screen.say(f"mpsched: {text}")
+            )
             try:
                 if job.options.dry_run:
                     print_to = rows_descriptor if rows_descriptor is not None else 2

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpsched.cli import companion, func, outdir
-from mpsched.cli.args import parse_map
 from mpsched.cli.bind import Bound, bind
 from mpsched.cli.inputs import Inputs, Item
 from mpsched.cli.out import StreamSink
@@ -84,18 +83,20 @@ class Job:
             self.resumption.close()
 
 
-def prepare(argv: Sequence[str], rows: int | None, note: Callable[[str], object]) -> Job:
+def prepare(
+    options: Options, argv: Sequence[str], rows: int | None, note: Callable[[str], object]
+) -> Job:
     """Check everything that can be checked without running FUNC.
 
     Args:
-        argv: What follows `mpsched map`.
+        options: The command line.
+        argv: The words that it was made of.
         rows: The descriptor for rows; None if standard output is closed.
         note: Is told what the user should know.
 
     Raises:
         Usage: Something is wrong; the message says what.
     """
-    options = parse_map(argv)
     path = sys.path[:]
     ref, function = func.find(options.func)
     bound = bind(function, options.func, options.form, options.args)

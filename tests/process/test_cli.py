@@ -22,6 +22,7 @@ from tests.support.command import Command, positions, rows_of, run_command, whol
 from tests.support.scripts import ROOT
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -257,6 +258,33 @@ def test_cli_sigkill_loses_nothing_that_had_ended(folder: Path) -> None:
     assert [row["input"] for row in rows] == texts
     assert positions(rows) == list(range(21))
     assert not partial.exists()
+
+
+@pytest.mark.slow
+def test_cli_any_kill_at_any_time_loses_no_row(folder: Path, rng: random.Random) -> None:
+    """Killed and stopped at random, again and again: rows never become fewer, and all come."""
+    texts = [str(n % 100) for n in range(300)]
+    (folder / "lines").write_text("".join(text + "\n" for text in texts))
+    words = ["map", "work.py:slow", "--lines", "lines", "--arg", "seconds=0.01"]
+    words += ["--out", "rows.jsonl", "--resume", "-q", "-j", "2"]
+    partial = folder / "rows.jsonl.partial"
+    before: set[int] = set()
+    for _ in range(10):
+        with Command(folder, *words) as command:
+            with contextlib.suppress(AssertionError):
+                command.wait_until(lambda: False, timeout=rng.uniform(0.2, 1.5))
+            command.signal(rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+            command.finish()
+        if not partial.exists():
+            continue
+        whole = partial.read_bytes().splitlines(keepends=True)
+        now = {json.loads(line)["i"] for line in whole if line.endswith(b"\n")}
+        assert now >= before
+        before = now
+    assert run_command(folder, *words).rc == 0
+    rows = rows_of(folder / "rows.jsonl")
+    assert positions(rows) == list(range(300))
+    assert [row["input"] for row in rows] == texts
 
 
 def test_cli_torn_last_line_is_repaired(folder: Path) -> None:

@@ -46,7 +46,7 @@ def test_args_form_follows_from_the_options() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "required"),
+        ([], "FUNC is missing"),
         (["f:g", "--no-such"], "--no-such"),
         (["f:g", "--lines", "--kwargs"], "--kwargs reads lines"),
         (["f:g", "--block", "1M", "--lines"], "choose one"),

@@ -375,3 +375,7 @@ def test_main_words(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["mop"]) == 2
     assert "'mop'" in capfd.readouterr().err
     assert main([]) == 2
+    assert main(["map", "--help"]) == 0
+    assert "--largest-first" in capfd.readouterr().out
+    assert main(["map", "f:g", "--no-such"]) == 2
+    assert "--no-such" in capfd.readouterr().err
