@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import queue
 import time
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, final
 
 from mpsched._pool.mapping import MapRun
 from mpsched._pool.serial import SerialPool
@@ -43,6 +45,9 @@ def start_map(
             isinstance(value, bool) or not isinstance(value, int) or value < 1
         ):
             raise ValueError(f"{name} must be None or an int of at least 1, not {value!r}")
+    if pool.refusal is not None:
+        raise pool.refusal()
+    bar = _bar() if progress else None
     sized = hasattr(items, "__len__")
     source = items if sized else iter(items)
     if star:
@@ -50,11 +55,14 @@ def start_map(
         source = [tuple(item) for item in source] if sized else _tuples(source)
     total = len(source) if sized else None  # type: ignore[arg-type]
     if isinstance(pool, SerialPool):
-        results: Iterator[Any] = _serial(pool, fn, source, star, return_exceptions)
-    elif options.single:
-        results = _each(
-            pool, fn, source, star, options, timeout, buffersize, ordered, return_exceptions
+        results: Iterator[Any] = _serial(
+            pool, fn, source, star, options, timeout, ordered, return_exceptions
         )
+    elif options.single:
+        ahead = buffersize
+        if not sized and ahead is None:
+            ahead = max(64, 16 * pool.width)
+        results = _each(pool, fn, source, star, options, timeout, ahead, ordered, return_exceptions)
     else:
         closed = sized and buffersize is None
         run = MapRun(
@@ -79,7 +87,7 @@ def start_map(
             ahead=ahead,
             grow=buffersize is None,
         )
-    return _with_bar(results, total) if progress else results
+    return bar(results, total=total) if bar is not None else results
 
 
 def _tuples(items: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
@@ -92,133 +100,145 @@ def _serial(
     fn: Callable[..., Any],
     items: Iterable[Any],
     star: bool,
+    options: Options,
+    timeout: float | None,
+    ordered: bool,
     return_exceptions: bool,
 ) -> Iterator[Any]:
-    # As with workers, what has a length runs at the call, iterated or not.
-    futures = [pool.submit(fn, tuple(item) if star else (item,), {}) for item in items]
-    return _read(futures, None, None, return_exceptions)
+    # As with workers, what has a length runs at the call, iterated or not; the rest when it is read.
+    ahead = None if hasattr(items, "__len__") else 1
+    return _each(pool, fn, items, star, options, timeout, ahead, ordered, return_exceptions)
 
 
 def _each(
-    pool: Pool,
+    pool: Pool | SerialPool,
     fn: Callable[..., Any],
     items: Iterable[Any],
     star: bool,
     options: Options,
     timeout: float | None,
-    buffersize: int | None,
+    ahead: int | None,
     ordered: bool,
     return_exceptions: bool,
 ) -> Iterator[Any]:
-    """Each item is a task of its own."""
+    """Each item is a task of its own; `ahead` at a time, None: all at once, now."""
+
+    def submit(numbered: tuple[int, Any]) -> Future[Any]:
+        index, item = numbered
+        future = pool.submit(fn, item if star else (item,), {}, options, iter((index,)))
+        future._task.start = index
+        return future
+
     deadline = None if timeout is None else time.monotonic() + timeout
-    numbered = enumerate(items)
-
-    def submit(pair: tuple[int, Any]) -> Future[Any]:
-        index, item = pair
-        return pool.submit(fn, item if star else (item,), {}, options, iter((index,)))
-
-    if hasattr(items, "__len__") and buffersize is None:
-        futures = [submit(pair) for pair in numbered]
-        if ordered:
-            return _read(futures, deadline, timeout, return_exceptions)
-        return _as_done(iter(futures), len(futures), deadline, timeout, return_exceptions)
-    ahead = buffersize or max(64, 16 * pool.width)
-    made = (submit(pair) for pair in numbered)
-    if ordered:
-        return _ahead(made, ahead, deadline, timeout, return_exceptions)
-    return _as_done(made, ahead, deadline, timeout, return_exceptions)
+    window = _Window(pool, map(submit, enumerate(items)), ahead, ordered=ordered)
+    window.fill()
+    return window.results(deadline, timeout, return_exceptions)
 
 
-def _outcome(
-    future: Future[Any], deadline: float | None, timeout: float | None, return_exceptions: bool
-) -> Any:
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    if left is not None and not future.done() and not left:
-        raise TimeoutError(f"map was not done after {timeout} seconds")
-    if return_exceptions:
-        error = future.exception(left)
-        return error if error is not None else future.result()
-    return future.result(left)
+@final
+class _Window:
+    """The futures of a map's items, submitted at most `ahead` before they are read.
 
+    An error of the input, or of a submit, comes behind the results of the items before it; where
+    everything is submitted at the call it is raised there, since nobody may ever read the results.
+    """
 
-def _read(
-    futures: list[Future[Any]],
-    deadline: float | None,
-    timeout: float | None,
-    return_exceptions: bool,
-) -> Generator[Any, None, None]:
-    # Reversed, so that each future can be let go of as soon as it was read.
-    futures.reverse()
-    try:
-        while futures:
-            yield _outcome(futures.pop(), deadline, timeout, return_exceptions)
-    finally:
-        for future in futures:
+    def __init__(
+        self,
+        pool: Pool | SerialPool,
+        made: Iterator[Future[Any]],
+        ahead: int | None,
+        *,
+        ordered: bool,
+    ) -> None:
+        self._pool = pool
+        self._made: Iterator[Future[Any]] | None = made
+        self._ahead = ahead
+        self._open: OrderedDict[Future[Any], None] = OrderedDict()
+        self._done: queue.SimpleQueue[Any] | None = None
+        if not ordered:
+            self._done = queue.SimpleQueue()
+        self._problem: Exception | None = None
+
+    def fill(self) -> None:
+        """Submit what there is room for."""
+        while self._made is not None and (self._ahead is None or len(self._open) < self._ahead):
+            try:
+                future = next(self._made)
+            except StopIteration:
+                self._made = None
+                return
+            except Exception as problem:
+                self._made = None
+                if self._ahead is None:
+                    self._cancel()
+                    raise
+                self._problem = problem
+                return
+            self._open[future] = None
+            if self._done is not None:
+                future.add_done_callback(self._done.put)
+
+    def results(
+        self, deadline: float | None, timeout: float | None, return_exceptions: bool
+    ) -> Generator[Any, None, None]:
+        """Give the results as they are wanted; a reader that stops cancels the rest."""
+        try:
+            while True:
+                self.fill()
+                if not self._open:
+                    break
+                future = self._take(deadline, timeout)
+                yield _outcome(future, return_exceptions)
+                del future
+            if self._problem is not None:
+                try:
+                    raise self._problem
+                finally:
+                    self._problem = None
+        finally:
+            self._cancel()
+
+    def _take(self, deadline: float | None, timeout: float | None) -> Future[Any]:
+        """Wait for the next future: the first, or whichever is done."""
+        self._pool.check_process()
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            if self._done is not None:
+                future: Future[Any] = self._done.get(timeout=left)
+            else:
+                future = next(iter(self._open))
+                future._await(left)
+        except (queue.Empty, TimeoutError):
+            raise TimeoutError(f"map was not done after {timeout} seconds") from None
+        del self._open[future]
+        return future
+
+    def _cancel(self) -> None:
+        for future in self._open:
             future.cancel()
 
 
-def _ahead(
-    made: Iterator[Future[Any]],
-    ahead: int,
-    deadline: float | None,
-    timeout: float | None,
-    return_exceptions: bool,
-) -> Generator[Any, None, None]:
-    waiting: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+def _outcome(future: Future[Any], return_exceptions: bool) -> Any:
     try:
-        for future in made:
-            waiting.put(future)
-            if waiting.qsize() >= ahead:
-                yield _outcome(waiting.get(), deadline, timeout, return_exceptions)
-        while not waiting.empty():
-            yield _outcome(waiting.get(), deadline, timeout, return_exceptions)
-    finally:
-        while not waiting.empty():
-            waiting.get().cancel()
+        error = future.exception()
+    except CancelledError as cancelled:
+        if return_exceptions:
+            return cancelled
+        raise
+    if error is not None:
+        error.add_note(f"index {future._task.start} of the map")
+        if return_exceptions:
+            return error
+    # The error is a local variable no longer when its traceback gets this frame.
+    del error
+    return future.result()
 
 
-def _as_done(
-    made: Iterator[Future[Any]],
-    ahead: int,
-    deadline: float | None,
-    timeout: float | None,
-    return_exceptions: bool,
-) -> Generator[Any, None, None]:
-    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    open_futures: set[Any] = set()
-
-    def fill() -> None:
-        while len(open_futures) < ahead:
-            future = next(made, None)
-            if future is None:
-                return
-            open_futures.add(future)
-            future.add_done_callback(done.put)
-
-    fill()
-
-    def results() -> Generator[Any, None, None]:
-        try:
-            while open_futures:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                try:
-                    future = done.get(timeout=left)
-                except queue.Empty:
-                    raise TimeoutError(f"map was not done after {timeout} seconds") from None
-                open_futures.discard(future)
-                fill()
-                yield _outcome(future, None, None, return_exceptions)
-        finally:
-            for future in open_futures:
-                future.cancel()
-
-    return results()
-
-
-def _with_bar(results: Iterator[Any], total: int | None) -> Iterator[Any]:
+def _bar() -> Any:
+    """Return what shows a bar around an iterator; first of all, so that nothing runs without it."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
         raise ImportError("progress=True needs tqdm: pip install 'mpsched[progress]'") from None
-    return iter(tqdm(results, total=total))
+    return tqdm

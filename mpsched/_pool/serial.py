@@ -6,6 +6,7 @@ For debuggers and profilers (`max_workers=0`).
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,9 +15,33 @@ from mpsched._pool.future import Future
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched._pool.task import Task
+from mpsched._tasks import failure
+from mpsched._worker import context
+from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+@final
+class _Here:
+    """What `current_task` and `current_worker` see while a task runs in the caller's thread."""
+
+    index = incarnation = limit_ns = 0
+
+    def __init__(self, task: Task | None = None, seed: str | None = None) -> None:
+        self.pid = os.getpid()
+        # It is its own table, of one entry.
+        self.table = self
+        self.cancel = self.started = (0,)
+        self.ident = (task.id if task is not None else 0,)
+        self._context: TaskContext | None = None
+        if task is not None:
+            self._context = TaskContext(self, 0, task.id, task.attempt, seed)
+
+    def context(self) -> TaskContext | None:
+        """Return the context of the task; None in an initializer."""
+        return self._context
 
 
 @final
@@ -33,7 +58,11 @@ class SerialPool:
         self._executed = 0
         self._busy_ns = 0
         if initializer is not None:
-            initializer(*initargs)
+            before = context.run_here(_Here())
+            try:
+                initializer(*initargs)
+            finally:
+                context.run_here(before)
 
     def submit(
         self,
@@ -41,7 +70,7 @@ class SerialPool:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: Options = DEFAULT,
-        _index: Iterator[int] | None = None,
+        index: Iterator[int] | None = None,
     ) -> Future[Any]:
         """Run the call now; returns its finished future."""
         if self.state != "accepting":
@@ -50,16 +79,21 @@ class SerialPool:
         future: Future[Any] = Future(self, task)  # type: ignore[arg-type]
         task.future = future
         result: Any = None
+        number = next(index) if index is not None else 0
+        seed = f"{options.rng}/{number}" if options.rng is not None else None
         while True:
-            begun = time.monotonic_ns()
             error: BaseException | None = None
+            before = context.run_here(_Here(task, seed))
+            begun = time.monotonic_ns()
             try:
                 result = fn(*args, **kwargs)
             except KeyboardInterrupt:
                 raise  # of the user at the keyboard: this is his thread
             except BaseException as problem:
                 error = problem
-            future._ns = time.monotonic_ns() - begun
+            finally:
+                future._ns = time.monotonic_ns() - begun
+                context.run_here(before)
             self._executed += 1
             self._busy_ns += future._ns
             if (
@@ -69,15 +103,26 @@ class SerialPool:
             ):
                 break
             task.attempt += 1
+        future.worker = 0
         raw = None
         if error is not None:
             own = error
+            name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+            own.add_note(f"task {task.id}: {failure.short_call(name, args, kwargs)}")
 
             def raw() -> tuple[Any, BaseException | None]:
                 return None, own
 
         future._settle(result, raw, failed=error is not None)
         return future
+
+    @property
+    def refusal(self) -> Callable[[], Exception] | None:
+        """Why new work is refused, or None; as `Pool.refusal`."""
+        return None if self.state == "accepting" else closed
+
+    def check_process(self) -> None:
+        """Any process may use it, a forked one too: it has no workers."""
 
     def shutdown(self) -> None:
         """Take no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, final
 
@@ -9,16 +10,54 @@ from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Sequence
+    from typing import Protocol
 
-    from mpsched._worker.worker import Worker
+    class Table(Protocol):
+        """The words of entries, as far as a task may look at them."""
 
-_worker: Worker | None = None
+        @property
+        def ident(self) -> Sequence[int] | memoryview: ...
+        @property
+        def cancel(self) -> Sequence[int] | memoryview: ...
+        @property
+        def started(self) -> Sequence[int] | memoryview: ...
+
+    class Host(Protocol):
+        """Who runs tasks: a worker, or a pool without workers."""
+
+        @property
+        def index(self) -> int: ...
+        @property
+        def incarnation(self) -> int: ...
+        @property
+        def pid(self) -> int: ...
+        @property
+        def limit_ns(self) -> int: ...
+        @property
+        def table(self) -> Table: ...
+        def context(self) -> TaskContext | None: ...
 
 
-def _enter(worker: Worker) -> None:
+_worker: Host | None = None
+_here = threading.local()
+
+
+def _enter(worker: Host) -> None:
     """Make `worker` the one of this process. Called once, by its main thread."""
     global _worker
     _worker = worker
+
+
+def run_here(host: Host | None) -> Host | None:
+    """Make `host` the one of this thread: it runs tasks without a worker. Returns the one before."""
+    before: Host | None = getattr(_here, "host", None)
+    _here.host = host
+    return before
+
+
+def _host() -> Host | None:
+    return getattr(_here, "host", None) or _worker
 
 
 @final
@@ -34,7 +73,7 @@ class TaskContext:
     __slots__ = ("_handle", "_rng", "_seed", "_worker", "attempt", "task_id", "version")
 
     def __init__(
-        self, worker: Worker, handle: int, task_id: int, attempt: int, seed: str | None
+        self, worker: Host, handle: int, task_id: int, attempt: int, seed: str | None
     ) -> None:
         self._worker = worker
         self._handle = handle
@@ -107,15 +146,20 @@ class WorkerContext:
 
 
 def current_task() -> TaskContext | None:
-    """Return the context of the task that runs in this process's main thread; None outside one."""
-    return None if _worker is None else _worker.context()
+    """Return the context of the task that runs in this process's main thread; None outside one.
+
+    With `max_workers=0` the task runs in the thread that submits it.
+    """
+    host = _host()
+    return None if host is None else host.context()
 
 
 def current_worker() -> WorkerContext | None:
     """Return the worker that this process is; None in any other process."""
-    if _worker is None:
+    host = _host()
+    if host is None:
         return None
-    return WorkerContext(_worker.index, _worker.incarnation, _worker.pid)
+    return WorkerContext(host.index, host.incarnation, host.pid)
 
 
 def now_ns() -> int:
