@@ -49,6 +49,8 @@ _BURST_NS: Final = 50_000
 _PAUSE_NS: Final = 1_000_000
 """After a pause of this length a burst is over."""
 _BATCH: Final = 64
+_TINY_NS: Final = 10_000
+_TINY_BATCH: Final = 256
 _FEW: Final = 4
 """Submits of a burst that are dispatched at once while a worker may be idle."""
 _REVOKE_S: Final = 0.05
@@ -161,6 +163,7 @@ class Pool:
         self.room = threading.Condition()
         self._last_ns = 0
         self._burst = 0
+        self._batch = _BATCH
 
     def _start(self, layout: Layout, undo: contextlib.ExitStack) -> None:
         from mpsched._pool.supervisor import Supervisor
@@ -269,10 +272,13 @@ class Pool:
             self.dispatcher.pump()
             now = _clock()
         elif burst >= _BATCH:
-            if not burst & (_BATCH - 1):
+            if not burst & (self._batch - 1):
                 self.leader.active_ns = now
                 self.leader.drain_in_passing(burst=True)
                 self.dispatcher.pump()
+                # Of tiny tasks a worker does so many in the time that waking it takes.
+                tiny = 0 < self.dispatcher.task_ns < _TINY_NS and burst >= _TINY_BATCH
+                self._batch = _TINY_BATCH if tiny else _BATCH
                 now = _clock()
         elif len(ready) > burst >> 1:
             self.leader.drain_in_passing(burst=False)

@@ -18,7 +18,6 @@ from mpsched._pool.blocks import Results
 from mpsched._pool.future import COMPLETION
 from mpsched._pool.section import Section
 from mpsched._shm import layout as lay, payloads
-from mpsched._shm.references import Carried
 from mpsched._shm.words import fence
 from mpsched._tasks import codec, failure, records as rec
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from mpsched._pool.future import Future
     from mpsched._pool.mapping import MapRun
     from mpsched._pool.task import Task
+    from mpsched._shm.references import Carried
 
 Raw = "Callable[[], tuple[Any, BaseException | None]]"
 _FEW = 256
@@ -414,4 +414,8 @@ class Leader:
         views = payloads.map_private(fd, spans)
         if inband is None:
             inband, *views = views
-        return inband, views, Carried(others) if others else None
+        if not others:
+            return inband, views, None
+        from mpsched._shm.references import Carried  # with it, submit looks at every argument
+
+        return inband, views, Carried(others)

@@ -42,6 +42,8 @@ R_SPLIT: Final = 14  #      the chunk ends at `start` now; the rest goes back to
 R_READY: Final = 15  #      no task: the worker has run its initializer
 R_INIT_ERROR: Final = 16  # no task: it failed; payload, see failure.py
 
+_FETCH: Final = 1024
+"""Words of the ring that the reader fetches at once: as many as 256 records without a payload."""
 MASK64: Final = (1 << 64) - 1
 _CONSTANTS: Final = {R_NONE: None, R_TRUE: True, R_FALSE: False}
 
@@ -201,28 +203,35 @@ class ResultReader:
             fence()  # pairs with the one before the store of TAIL
         found: list[Record] = []
         payload: Any
+        heads: list[int] = []  # words of the ring from `base` on, fetched in one go
+        base = at = 0
         while head != tail and len(found) < limit:
             position = head & mask
-            ident = ring[position]
+            if at + HEAD_WORDS > len(heads) or base + at != position:
+                stop = min(position + _FETCH, position + (tail - head), self._capacity)
+                heads = ring[position:stop].tolist()
+                base, at = position, 0
+            ident = heads[at]
             if not ident:
                 head += self._capacity - position
                 continue
-            about = ring[position + 1]
+            about, ns, value = heads[at + 1 : at + HEAD_WORDS]
             size = about >> 32
             kind = (about >> 24) & 255
-            value = ring[position + 3]
             head += HEAD_WORDS
+            at += HEAD_WORDS
             if size:
-                at = (position + HEAD_WORDS) * 8
-                payload = bytes(self._bytes[at : at + size])
+                first = (position + HEAD_WORDS) * 8
+                payload = bytes(self._bytes[first : first + size])
                 head += (size + 7) >> 3
+                at += (size + 7) >> 3
             elif kind == R_INT:
                 payload = value - (1 << 64) if value >> 63 else value
             elif kind == R_FLOAT:
                 payload = self._doubles[position + 3]
             else:
                 payload = _CONSTANTS.get(kind, b"")
-            found.append((ident, about & 0xFFFFFF, kind, ring[position + 2], payload, value))
+            found.append((ident, about & 0xFFFFFF, kind, ns, payload, value))
         return found, head
 
     def advance(self, head: int) -> None:
