@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
+    from mpsched._worker.worker import Worker
+
     class Table(Protocol):
         """The words of entries, as far as a task may look at them."""
 
@@ -39,11 +41,11 @@ if TYPE_CHECKING:
         def context(self) -> TaskContext | None: ...
 
 
-_worker: Host | None = None
+_worker: Worker | None = None
 _here = threading.local()
 
 
-def _enter(worker: Host) -> None:
+def _enter(worker: Worker) -> None:
     """Make `worker` the one of this process. Called once, by its main thread."""
     global _worker
     _worker = worker
