@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mpsched.errors import EncodeError, ResultEncodeError
-from tests.support import bombs, tasks
+from tests.support import faults, tasks
 from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_map_items_that_cannot_be_sent_fail_alone(pool: WorkStealingExecutor) ->
     """Their neighbours are not their victims, whatever the chunks."""
     items: list[Any] = list(range(40))
     for bad in (0, 1, 17, 39):
-        items[bad] = bombs.Bomb("pickle", "raise")
+        items[bad] = faults.Bomb("pickle", "raise")
     for chunksize in (None, 1, 8, 100):
         found = list(pool.map(tasks.identity, items, return_exceptions=True, chunksize=chunksize))
         assert len(found) == 40
@@ -105,7 +105,7 @@ def test_map_items_that_cannot_be_sent_fail_alone(pool: WorkStealingExecutor) ->
 
 def test_map_items_that_cannot_be_unpickled_fail(pool: WorkStealingExecutor) -> None:
     """An item whose unpickling raises in the worker is an error of the map; the pool goes on."""
-    items = [0, bombs.Bomb("unpickle", "raise"), 2]
+    items = [0, faults.Bomb("unpickle", "raise"), 2]
     found = list(pool.map(tasks.identity, items, return_exceptions=True, chunksize=1))
     assert (found[0], found[2]) == (0, 2)
     assert isinstance(found[1], Exception)
@@ -117,7 +117,7 @@ def test_map_items_that_cannot_be_unpickled_spare_their_neighbours(
 ) -> None:
     """Also when they travel in the same piece."""
     items: list[Any] = [*range(20)]
-    items[13] = bombs.Bomb("unpickle", "raise")
+    items[13] = faults.Bomb("unpickle", "raise")
     found = list(pool.map(tasks.identity, items, return_exceptions=True, chunksize=20))
     assert [one for n, one in enumerate(found) if n != 13] == [n for n in range(20) if n != 13]
     assert isinstance(found[13], Exception)
@@ -138,7 +138,7 @@ def test_map_results_that_cannot_be_sent_fail_alone(pool: WorkStealingExecutor) 
 
 def bomb_if(bad: set[int], when: str, number: int) -> Any:
     """Return a bomb for bad numbers. In a worker."""
-    return bombs.Bomb(when, "raise") if number in bad else number
+    return faults.Bomb(when, "raise") if number in bad else number
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
@@ -147,11 +147,11 @@ def test_map_keeps_exceptions_of_unusual_kinds(
 ) -> None:
     """Also those that would end a loop or a process."""
     found: list[Any] = list(
-        pool.map(functools.partial(bombs.raise_if, kind, 5), range(10), return_exceptions=True)
+        pool.map(functools.partial(faults.raise_if, kind, 5), range(10), return_exceptions=True)
     )
     assert [one for n, one in enumerate(found) if n != 5] == [n for n in range(10) if n != 5]
     assert type(found[5]) is kind
-    results = pool.map(functools.partial(bombs.raise_if, kind, 5), range(10))
+    results = pool.map(functools.partial(faults.raise_if, kind, 5), range(10))
     assert [next(results) for _ in range(5)] == list(range(5))
     if kind is StopIteration:
         # As in any generator: a StopIteration inside would end it silently.

@@ -1,150 +1,42 @@
-"""Objects and exceptions that go wrong on their way: when they are pickled, unpickled or raised."""
+"""Objects that go off: when they are pickled, or when they are unpickled."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from typing import Any
 
 
-def go_off(how: str) -> Any:
-    """Do what a bomb is told to do.
+class RaisesAtPickle:
+    """Raises when it is pickled."""
 
-    Args:
-        how: "raise", "exit" (SystemExit), "interrupt" (KeyboardInterrupt), "recurse"
-            (RecursionError), "memory" (MemoryError), "die" (the process, status 3), "kill"
-            (the process, SIGKILL).
-    """
-    if how == "raise":
-        raise RuntimeError("the bomb went off")
-    if how == "exit":
-        sys.exit(4)
-    if how == "interrupt":
-        raise KeyboardInterrupt
-    if how == "recurse":
-        return go_off(how)
-    if how == "memory":
-        raise MemoryError("no memory, says the bomb")
-    if how == "die":
-        os._exit(3)
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-        threading.Event().wait()
-    raise AssertionError(how)
-
-
-class Bomb:
-    """Goes off when it is pickled or when it is unpickled.
-
-    Args:
-        when: "pickle" or "unpickle".
-        how: see `go_off`.
-    """
-
-    def __init__(self, when: str, how: str) -> None:
-        self.when = when
-        self.how = how
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
 
     def __reduce__(self) -> Any:
-        if self.when == "pickle":
-            go_off(self.how)
-        return go_off, (self.how,)
+        raise self.error("at pickling")
+
+    def __call__(self) -> None: ...
 
 
-def make(when: str, how: str) -> Bomb:
-    """Return a bomb: a result that goes off. In a worker."""
-    return Bomb(when, how)
+class RaisesAtUnpickle:
+    """Raises when it is unpickled."""
 
-
-def raise_(error: BaseException) -> Any:
-    """Raise the argument."""
-    raise error
-
-
-def raise_kind(kind: type[BaseException], *args: Any) -> Any:
-    """Raise an exception made here."""
-    raise kind(*args)
-
-
-def raise_if(kind: type[BaseException], bad: int, number: int) -> int:
-    """Return the number, or raise for the bad one."""
-    if number == bad:
-        raise kind(f"for {number}")
-    return number
-
-
-class NeedsTwo(Exception):
-    """An exception whose pickle cannot be loaded: its constructor wants more than `args` holds."""
-
-    def __init__(self, one: object, two: object) -> None:
-        super().__init__(f"needs {one} and {two}")
-        self.one = one
-
-
-class HoldsALock(Exception):
-    """An exception that cannot be pickled."""
-
-    def __init__(self, message: str = "with a lock") -> None:
-        super().__init__(message)
-        self.lock = threading.Lock()
-
-
-class ReduceRaises(Exception):
-    """An exception whose `__reduce__` raises."""
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
 
     def __reduce__(self) -> Any:
-        raise RuntimeError("no pickle of this")
+        return raise_it, (self.error,)
 
 
-class ReduceExits(Exception):
-    """An exception whose unpickling calls sys.exit."""
-
-    def __reduce__(self) -> Any:
-        return go_off, ("exit",)
+def raise_it(error: type[BaseException]) -> None:
+    raise error("at unpickling")
 
 
-class ReduceDies(Exception):
-    """An exception whose unpickling ends the process."""
+class WritesAtUnpickle:
+    """Fills its array with ones when it is unpickled."""
 
-    def __reduce__(self) -> Any:
-        return go_off, ("die",)
+    def __init__(self, array: Any) -> None:
+        self.array = array
 
-
-class StrRaises(Exception):
-    """An exception that cannot be shown."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text of this")
-
-    __repr__ = __str__
-
-
-class Deep:
-    """Nested so deeply that pickling it recurses too far."""
-
-    def __init__(self, depth: int = 100_000) -> None:
-        self.inner: list[Any] = []
-        for _ in range(depth):
-            self.inner = [self.inner]
-
-    def __del__(self) -> None:
-        # Taken apart in a loop: not every interpreter frees so deep a chain without trouble.
-        inner = self.inner
-        while inner:
-            inner = inner.pop()
-
-
-class ReprRaises:
-    """An argument that cannot be shown in a note."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no repr of this")
-
-
-class ReprIsLong:
-    """An argument whose representation would fill a screen."""
-
-    def __repr__(self) -> str:
-        return "long " * 100_000
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.array[:] = 1
