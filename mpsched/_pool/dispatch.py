@@ -138,7 +138,6 @@ class Dispatcher:
     def _pump(self) -> bool:
         if self._moving or self._target is not None:
             self._recover()
-            self._entries.undo()
         window = self.window()
         words, blocks = self._words, self._blocks
         loads = []
@@ -261,7 +260,6 @@ class Dispatcher:
             task = moving[-1]
             self._ready.append_left(task, task.options.priority)
             moving.pop()
-        entries.settle()
         return handles
 
     def _push(self, inbox: Inbox, handles: list[int]) -> bool:
@@ -292,6 +290,13 @@ class Dispatcher:
                 self._bells[target].wake()
         self._put_back()
         self._target = None
+
+    def tidy(self) -> None:
+        """Put right what exceptions have left. The supervisor, which holds both sections."""
+        if self._moving or self._target is not None:
+            self._recover()
+        if self._entries.in_use() != len(self.inflight):
+            self._entries.sweep()
 
     def _put_back(self) -> None:
         moving = self._moving

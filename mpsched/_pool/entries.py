@@ -67,7 +67,7 @@ class Entries:
         placed: the task of each entry, None where it is free.
     """
 
-    __slots__ = ("_next", "_span", "_used", "_zeros", "placed", "slab", "table")
+    __slots__ = ("_next", "_used", "_zeros", "placed", "slab", "table")
 
     def __init__(self, table: TaskTable, layout: Layout, slab_most: int) -> None:
         self.table = table
@@ -75,7 +75,6 @@ class Entries:
         self.placed: list[Task | None] = [None] * layout.entries
         self._used = bytearray(layout.entries)
         self._next = 0
-        self._span = range(0)
         self.slab = Slab(layout.slab_bytes, slab_most)
 
     def allocate(self, count: int) -> range:
@@ -89,24 +88,20 @@ class Entries:
         stop = used.find(1, start, start + count)
         if stop < 0:
             stop = min(size, start + count)
-        # First noted, then taken: `undo` lets go of what an exception leaves unused.
-        self._span = range(start, stop)
         used[start:stop] = b"\1" * (stop - start)
         self._next = stop if stop < size else 0
-        return self._span
+        return range(start, stop)
 
-    def settle(self) -> None:
-        """What was allocated is in use, all of it."""
-        self._span = range(0)
+    def in_use(self) -> int:
+        """Return how many entries are not free."""
+        return sum(self._used)
 
-    def undo(self) -> None:
-        """Let go of what was allocated last and has no task: its allocator was interrupted."""
-        for handle in self._span:
-            task = self.placed[handle]
-            if task is None or task.handle != handle:
+    def sweep(self) -> None:
+        """Free what an exception has left neither in use nor free. Both sections are held."""
+        for handle, task in enumerate(self.placed):
+            if self._used[handle] and (task is None or task.handle != handle):
                 self.placed[handle] = None
                 self._used[handle] = 0
-        self._span = range(0)
 
     def attempt(self, handle: int) -> int:
         """Return which attempt of its task an entry is for."""

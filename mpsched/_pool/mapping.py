@@ -248,7 +248,7 @@ class MapRun:
             return
         # Noted first, so that a block that is seen again is known; then it is there.
         again = block.task is not None and block.task.parts[-1:] == [block.start]
-        if self._consumer is not None and self._consumer() is None:
+        if self.dropped():
             # Nobody will ask for it: remember that it came, not what it was.
             block.results = block.error = None
             block.read = True
@@ -353,8 +353,12 @@ class MapRun:
         self.queued = False  # for one more look
         self.requeue()
 
+    def dropped(self) -> bool:
+        """Whether its iterator is gone."""
+        return self._consumer is not None and self._consumer() is None
+
     def cut(self) -> None:
-        """The pool is shut down: no more items will come, though the input has not ended."""
+        """No more items will come, though the input has not ended: nobody can ask for them."""
         self._cut = True
         self._check_finished()
 
@@ -420,7 +424,8 @@ class MapRun:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         results = self._results(deadline, timeout, return_exceptions, more, ahead, grow)
-        self._consumer = weakref.ref(results)
+        ring = self._pool.ring  # not `self`: it would live as long as its own iterator's reference
+        self._consumer = weakref.ref(results, lambda _: ring())
         return results
 
     def _results(

@@ -77,9 +77,7 @@ def start_map(
         )
         more = None if closed else iter(source)
         ahead = buffersize or max(64, 16 * pool.width)
-        pool.start_run(run)
-        if more is not None:
-            run.pull(more, ahead)
+        # Made before the run is started: once it is gone, nobody reads, and the pool knows.
         results = run.iterate(
             timeout=timeout,
             return_exceptions=return_exceptions,
@@ -87,6 +85,9 @@ def start_map(
             ahead=ahead,
             grow=buffersize is None,
         )
+        pool.start_run(run)
+        if more is not None:
+            run.pull(more, ahead)
     return bar(results, total=total) if bar is not None else results
 
 

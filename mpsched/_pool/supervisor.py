@@ -144,19 +144,33 @@ class Supervisor:
             now = time.monotonic()
             if not woken or now - looked >= _SAFETY_S[0]:
                 looked = now
-                for section in (pool.leader.section, pool.dispatcher.section):
-                    if section.recover():
-                        _LOG.debug("a section was left by an exception and is open again")
+                self._tidy()
             pool.leader.collect()
             self._take_notices()
             self._settle_finished()
             pool.dispatcher.pump(ring=False)
-            if self.draining:
-                for run in list(pool.runs):
+            for run in list(pool.runs):
+                if self.draining or run.dropped():
                     run.cut()
             self._report_runs()
             if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
                 return
+
+    def _tidy(self) -> None:
+        """Put right what KeyboardInterrupt has left, if anything (README.md, "Sections")."""
+        sections = self._pool.leader.section, self._pool.dispatcher.section
+        for section in sections:
+            if section.recover():
+                _LOG.debug("a section was left by an exception and is open again")
+        if sections[0].try_enter():
+            try:
+                if sections[1].try_enter():
+                    try:
+                        self._pool.dispatcher.tidy()
+                    finally:
+                        sections[1].leave()
+            finally:
+                sections[0].leave()
 
     def _timeout(self, safety: float) -> float | None:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""

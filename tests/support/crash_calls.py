@@ -232,3 +232,31 @@ def note_and_die_once(items: list[int], log: str) -> list[int]:
     if attempt() == 1:
         die("_exit 1")
     return result
+
+
+def logged(log: str, number: int) -> int:
+    """Note that it runs, and return its number."""
+    write_line(log, str(number))
+    return number
+
+
+def logged_item(pair: tuple[str, int]) -> int:
+    return logged(*pair)
+
+
+def taken_locks(count: int) -> list[int]:
+    """Return which inbox locks are held for ever by a process that is not this worker."""
+    from mpsched._worker import context
+
+    worker = context._worker
+    assert worker is not None
+    until = time.monotonic() + 10.0
+    taken = []
+    for index in range(count):
+        with worker.ring_lock:
+            while not (free := worker.locks.try_acquire(index)) and time.monotonic() < until:
+                time.sleep(0.001)
+            worker.locks.release(index)
+        if not free:
+            taken.append(index)
+    return taken
