@@ -15,8 +15,6 @@ MAGIC: Final = int.from_bytes(b"MPSCHED1", "little")
 H_MAGIC: Final = 0  #      parent   MAGIC
 H_WORKERS: Final = 1  #    parent   number of workers
 H_WAIT: Final = 8  #       parent   who is to be woken for results (see Waiting below)
-H_FUNCTIONS: Final = 16  # parent   functions published so far, in the table
-H_FUNCTION_BYTES: Final = 17  # parent   bytes used of the function area
 HEADER_WORDS: Final = 32
 
 WAIT_NOBODY: Final = 0  #   a leader is awake: it looks at every ring before it sleeps

@@ -9,21 +9,21 @@ stored before the frame.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, final
 
-from mpsched._shm.layout import H_FUNCTION_BYTES, H_FUNCTIONS, Layout
 from mpsched._tasks import codec, functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mpsched._shm.layout import Layout
 
 
 @final
 class FunctionWriter:
     """The parent's end. Any thread."""
 
-    __slots__ = ("_area", "_bytes", "_layout", "_lock", "_numbers", "_table", "_words")
+    __slots__ = ("_area", "_bytes", "_layout", "_numbers", "_places", "_table", "_words")
 
     def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
         self._bytes = data
@@ -32,7 +32,7 @@ class FunctionWriter:
         self._table = layout.function_table
         self._area = layout.function_area * 8
         self._numbers: dict[tuple[str, str], int] = {}
-        self._lock = threading.RLock()  # re-entrant: a finalizer may submit
+        self._places: list[_Place] = []
 
     def number(self, fn: Callable[..., Any]) -> int:
         """Return the number of `fn`, publishing it if needed; 0 if it must travel by value."""
@@ -52,18 +52,36 @@ class FunctionWriter:
         return self._append(b"\0" + blob)
 
     def _append(self, text: bytes) -> int:
-        words, layout, size = self._words, self._layout, len(text)
-        with self._lock:
-            # First reserved, then written: whoever comes in between gets a place of his own.
-            count, used = words[H_FUNCTIONS], words[H_FUNCTION_BYTES]
-            if count >= layout.function_slots or used + size > layout.function_bytes:
-                return 0  # full: by value is slower and as right
-            words[H_FUNCTION_BYTES] = used + size
-            words[H_FUNCTIONS] = count + 1
-        self._bytes[self._area + used : self._area + used + size] = text
-        words[self._table + 2 * count] = used
-        words[self._table + 2 * count + 1] = size
-        return int(count + 1)
+        words, places = self._words, self._places
+        place = _Place(len(text))
+        if not self._fits(place, places):
+            return 0  # full: by value is slower and as right
+        # The reservation is this one call. Whoever comes before or after it, another thread or a
+        # finalizer in this one, gets a place of its own.
+        places.append(place)
+        before = places[: places.index(place)]
+        if not self._fits(place, before):
+            return 0
+        used = sum(one.size for one in before)
+        self._bytes[self._area + used : self._area + used + place.size] = text
+        words[self._table + 2 * len(before)] = used
+        words[self._table + 2 * len(before) + 1] = place.size
+        return len(before) + 1
+
+    def _fits(self, place: _Place, before: list[_Place]) -> bool:
+        used = sum(one.size for one in before)
+        layout = self._layout
+        return len(before) < layout.function_slots and used + place.size <= layout.function_bytes
+
+
+@final
+class _Place:
+    """A reserved part of the function area; equal to itself only."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
 
 @final
