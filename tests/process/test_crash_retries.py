@@ -25,6 +25,8 @@ from tests.support.pools import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import mpsched
+
 KILL = f"signal {signal.SIGKILL:d}"
 
 
@@ -179,6 +181,12 @@ def test_map_retries_each_item_by_itself(tmp_path: Path) -> None:
     assert sorted(attempts_in(log)) == [1] * 20 + [2] * 4 + [3] * 4
 
 
+def next_template(ex: mpsched.WorkStealingExecutor, old: int) -> int:
+    """Wait until the pool has another template; return its process."""
+    wait_until(lambda: template_of(ex) not in {old, 0}, "a new template")
+    return template_of(ex)
+
+
 @pytest.mark.parametrize("method", ["forkserver", "fork"])
 def test_killed_template_is_replaced(method: str, tmp_path: Path) -> None:
     """Running tasks fail or are retried, queued ones stay, a new template makes new workers."""
@@ -204,16 +212,17 @@ def test_killed_template_is_replaced(method: str, tmp_path: Path) -> None:
 def test_template_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
     """Also while it or its workers start: the pool comes back each time."""
     with pool(2) as ex:
+        before = 0
         for number in range(5):
             assert ex.submit(calls.identity, number).result(DEADLINE_S) == number
             before = template_of(ex)
             kill(before)
             later = ex.submit(calls.identity, -number)
             if number % 2:
-                wait_until(lambda old=before: template_of(ex) not in {old, 0}, "a new template")
-                kill(template_of(ex))
+                kill(next_template(ex, before))
             # It may have been running already when the template was killed.
             assert later.exception(DEADLINE_S) is None or isinstance(later.exception(), WorkerDied)
+        next_template(ex, before)
         assert_full_width(ex, tmp_path)
 
 

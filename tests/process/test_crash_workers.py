@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 import time
@@ -29,7 +28,9 @@ from tests.support.pools import (
 )
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
+    from typing import Self
 
 SMALL = Settings(
     entries_per_worker=32, window=16, inbox_slots=32, result_ring_bytes=4096, payload_bytes=2048
@@ -203,7 +204,7 @@ class Killer:
         while not self._stop.wait(self._rng.uniform(0.3, 1.7) * self._pause_s):
             self.kills += kill(self._rng.choice(pids(self._ex)))
 
-    def __enter__(self) -> Killer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

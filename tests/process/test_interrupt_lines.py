@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import collections
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import mpsched
 from tests.support import crash_calls as calls
 from tests.support.interrupting import Interruption
-from tests.support.pools import DEADLINE_S, pool, release, wait_for_holders, wait_until
+from tests.support.pools import DEADLINE_S, pool, wait_for_holders, wait_until
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
     from pathlib import Path
+
+    import mpsched
 
 _MOST_LINES = 4000
 """A scenario that runs so many lines without an end waits in a loop; they are alike."""
@@ -68,8 +69,8 @@ class Scene:
             return not inner.entries.in_use()
 
         wait_until(swept, "free entries")
-        for section in (inner.leader.section, dispatcher.section):
-            wait_until(lambda one=section: not one.taken(), "an open section")
+        wait_until(lambda: not inner.leader.section.taken(), "a free leader's section")
+        wait_until(lambda: not dispatcher.section.taken(), "a free dispatcher's section")
         assert self.ex.submit(calls.taken_locks, inner.width).result(DEADLINE_S) == []
 
 
@@ -250,7 +251,8 @@ def test_interrupt_at_some_lines_loses_nothing(
         scene = Scene(ex, tmp_path)
         most = lines_of(scene, SCENARIOS[name])
         points = sorted(rng.sample(range(1, most + 1), min(25, most)))
-        assert any([interrupt(scene, SCENARIOS[name], at) for at in points])
+        places = [interrupt(scene, SCENARIOS[name], at) for at in points]
+        assert any(places)
 
 
 @pytest.mark.slow

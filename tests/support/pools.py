@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mpsched
@@ -14,6 +13,7 @@ from tests.support import crash_calls, leaks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 DEADLINE_S = 60.0
 """Only a hang takes so long."""
