@@ -163,28 +163,26 @@ class Chunk:
         row = self._row.plain
         assert row is not None
         items, fn = row[start:stop], self._fn
-        before = len(self.values)
+        fresh: list[Any] = []  # not in `values`, which the helper may send at any time
         try:
             # `extend` keeps what it has appended when the iterator raises: that tells which item.
-            self.values.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
+            fresh.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
         except BaseException as problem:
-            bad = start + len(self.values) - before
-            self._seal(start, before)
+            bad = start + len(fresh)
+            self._keep(start, fresh)
             self._failed(bad, problem, row[bad])
             self.next = bad + 1
         else:
-            self._seal(start, before)
+            self._keep(start, fresh)
 
-    def _seal(self, start: int, before: int) -> None:
-        """Pickle what a block has returned, unless it is plain."""
-        fresh = self.values[before:]
+    def _keep(self, start: int, fresh: list[Any]) -> None:
+        """Take what a block has returned, pickled unless it is plain."""
         if sealed.all_plain(fresh):
+            self.values.extend(fresh)
             return
         self._plain = False
         row = self._row.plain
         assert row is not None
-        with self._worker.write_lock:
-            del self.values[before:]
         for offset, value in enumerate(fresh):
             try:
                 one = deliver.seal(self._worker, value)
