@@ -157,6 +157,11 @@ class Chunk:
             except ResultEncodeError as problem:
                 self._failed(index, problem, item)
                 return
+            if value.buffers:
+                # They are still the object's own memory until they are in a memory file.
+                self.values.append(value)
+                self.flush()
+                return
         self.values.append(value)
 
     def _block(self, start: int, stop: int) -> None:
@@ -190,6 +195,8 @@ class Chunk:
                 self._failed(start + offset, problem, row[start + offset])
             else:
                 self.values.append(one)
+                if one.buffers:
+                    self.flush()
 
     def _failed(self, index: int, problem: BaseException, item: Any) -> None:
         args = item if self._star and item is not None else (item,)
