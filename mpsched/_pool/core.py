@@ -238,7 +238,9 @@ class Pool:
                     if not buffers and len(data) < _SHORT and codec.MAIN_MARK not in data:
                         meta = tab.KIND_ARGS | number << tab.FUNCTION_SHIFT
                         task = Task(self._next_id(), meta, data, DEFAULT, None)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # SystemExit of a `__reduce__` too
                 task = None  # the long way round says precisely what is wrong
         if task is None:
             try:

@@ -8,9 +8,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import mpsched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _HANG_S = 120.0
 
@@ -260,3 +263,24 @@ def taken_locks(count: int) -> list[int]:
         if not free:
             taken.append(index)
     return taken
+
+
+def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return function(*args)
+
+
+def die_at_plain(index: int, victim: int, _seconds: float) -> int:
+    """Return the item, but die at one of them; as little work as can be."""
+    if index == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(_HANG_S)
+    return index
+
+
+def change_and_die_once(data: bytearray, _log: str) -> bytes:
+    """Return how an argument begins, change it, and die in the first attempt."""
+    begin = bytes(data[:10])
+    data[:10] = b"b" * 10
+    if attempt() == 1:
+        die("_exit 1")
+    return begin
