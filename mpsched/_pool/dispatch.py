@@ -227,7 +227,8 @@ class Dispatcher:
             if entries.attempt(handle) == task.attempt and not task.cancelled:
                 return False
             entries.free(handle)  # of the attempt before
-        return not (task.cancelled or (task.future is not None and task.future.done()))
+        final = task.run is None and (task.future is None or task.future.done())
+        return not (task.cancelled or final)
 
     def _place(self, worker: int) -> list[int]:
         entries, inflight = self._entries, self.inflight

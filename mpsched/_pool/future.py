@@ -141,7 +141,7 @@ class Future(cf.Future[T], Generic[T]):
         """
         if self._state in _FINAL:
             return self._state != FINISHED
-        return self._pool.cancel(self._task)
+        return self._pool.cancel(self._task) or self.cancelled()
 
     def result(self, timeout: float | None = None) -> T:
         """Return what the function returned, waiting up to `timeout` seconds (None: no limit).
@@ -210,6 +210,7 @@ class Future(cf.Future[T], Generic[T]):
         with COMPLETION:
             if not self._shared and self._state not in _FINAL:
                 self._state = CANCELLED_AND_NOTIFIED
+                self._task.future = None
         if self._shared:
             self._settle(None, None, state=CANCELLED_AND_NOTIFIED)
 
@@ -228,6 +229,7 @@ class Future(cf.Future[T], Generic[T]):
                 if failed and raw is not None:
                     self._unread = _Unread(self._task.describe(), raw)
                 self._state = state
+                self._task.future = None  # each holds the other: a result must go with its future
                 for waiter in self._waiters:
                     if state == CANCELLED_AND_NOTIFIED:
                         waiter.add_cancelled(self)
@@ -268,6 +270,7 @@ class Future(cf.Future[T], Generic[T]):
         if failed and raw is not None:
             self._unread = _Unread(self._task.describe(), raw)
         self._state = FINISHED
+        self._task.future = None
         # A finalizer may have run inside this method, in this very thread, and made a Condition.
         return not self._shared
 

@@ -259,6 +259,7 @@ class Leader:
                     future.worker = worker
                     future._result = payload
                     future._state = FINISHED
+                    task.future = None  # each holds the other: a result must go with its future
                     if future.shared():
                         # A finalizer ran just now, in this very thread, and made a Condition.
                         self.finished.append((future, payload, None, False))
@@ -285,15 +286,17 @@ class Leader:
                 self.notices.append((self._worker, kind, ident, payload))
                 pool.collector_bell.wake()
             return
-        if kind > rec.LAST_FINAL or kind == rec.R_END:
+        if task.run is not None:
             self._accept_piece(task, kind, ns, payload, value)
             return
         self._busy_ns += ns
         self._count += 1
         future = task.future
-        if future is None:
-            return
-        if not future.done() and not self._complete(task, future, kind, ns, payload, value):
+        if (
+            future is not None  # else it is final, and this record was seen before
+            and not future.done()
+            and not self._complete(task, future, kind, ns, payload, value)
+        ):
             return
         if kind == rec.R_LARGE:
             pool.arrivals[self._worker].close(value)
@@ -373,16 +376,15 @@ class Leader:
                 self._deliver_large(task, run, start, count, tag, body)
             self._pool.arrivals[self._worker].close(tag)
         elif kind == rec.R_PART_ERROR:
-
-            def load() -> BaseException:
-                error = failure.decode_exception(payload)
-                error.add_note(f"index {start} of the map")
-                return error
-
-            run.deliver_error(task, start, load)
+            run.deliver_error(task, start, _item_error(payload, start))
         elif kind == rec.R_SPLIT:
             run.split(task, offset)
         else:
+            if kind == rec.R_ERROR:
+                # Its function, or what it came in, could not be unpickled: no item of it was run.
+                for index in range(task.start, task.end):
+                    run.deliver_error(task, index, _item_error(payload, index))
+                offset = 0
             self._busy_ns += ns
             self._count += 1
             handle = task.handle
@@ -419,3 +421,14 @@ class Leader:
         from mpsched._shm.references import Carried  # with it, submit looks at every argument
 
         return inband, views, Carried(others)
+
+
+def _item_error(payload: bytes, index: int) -> Callable[[], BaseException]:
+    """Return what makes the error of a map's item, in the thread that asks."""
+
+    def load() -> BaseException:
+        error = failure.decode_exception(payload)
+        error.add_note(f"index {index} of the map")
+        return error
+
+    return load
