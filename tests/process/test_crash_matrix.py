@@ -63,7 +63,7 @@ def test_each_failure_is_its_own_futures_alone(start_method: str, tmp_path: Path
     """{raise, exit, crash} x {argument, run, result}: the neighbours and the pool go on."""
     with pool(2, start_method) as ex:
         futures = []
-        neighbours = []
+        neighbours: list[mpsched.Future[Any]] = []
         for stage, how in CELLS:
             function, args = cell(stage, how)
             futures.append(ex.submit(function, *args))
@@ -168,7 +168,7 @@ def test_kill_while_a_large_argument_is_read(tmp_path: Path) -> None:
 def test_kill_while_large_values_travel_resolves_all(start_method: str, tmp_path: Path) -> None:
     """Ten arguments and ten results of 32 MB, and kills among them: each future is right or dead."""
     with pool(2, start_method) as ex:
-        futures = []
+        futures: list[mpsched.Future[Any]] = []
         for number in range(10):
             futures.append(ex.submit(calls.size_of, bytes(LARGE + number)))
             futures.append(ex.submit(calls.large, LARGE + number))
@@ -272,7 +272,7 @@ def test_map_survives_kills_from_outside(tmp_path: Path) -> None:
         kill(victims["0"])
         kill(victims["6"])
         release(tmp_path, *map(str, range(9)))
-        values = list(results)
+        values: list[Any] = list(results)
         assert isinstance(values[0], WorkerDied)
         assert isinstance(values[6], WorkerDied)
         assert [value for at, value in enumerate(values) if at not in {0, 6}] == list("1234578")

@@ -65,12 +65,17 @@ def write_line(path: str, text: str) -> None:
         os.close(fd)
 
 
-def hold(folder: str, name: str) -> str:
-    """Say who runs it, and wait until the test lets it go on."""
+def say_started(folder: str, name: str) -> None:
+    """Leave a file with this process's number; it is there whole or not at all."""
     started = Path(folder, f"{name}.started")
     draft = started.with_suffix(f".{os.getpid()}")
     draft.write_text(str(os.getpid()))
     draft.rename(started)
+
+
+def hold(folder: str, name: str) -> str:
+    """Say who runs it, and wait until the test lets it go on."""
+    say_started(folder, name)
     wait_for_file(Path(folder, f"{name}.go"))
     return name
 
@@ -141,7 +146,7 @@ def die_at(index: int, victim: int, seconds: float) -> int:
 
 def stubborn(folder: str, name: str) -> None:
     """Run for ever, whatever is raised."""
-    Path(folder, f"{name}.started").write_text(str(os.getpid()))
+    say_started(folder, name)
     until = time.monotonic() + _HANG_S
     while time.monotonic() < until:
         try:
@@ -155,7 +160,7 @@ def until_asked(folder: str, name: str) -> str:
     """Run until its signal is set."""
     task = mpsched.current_task()
     assert task is not None
-    Path(folder, f"{name}.started").write_text(str(os.getpid()))
+    say_started(folder, name)
     until = time.monotonic() + _HANG_S
     while not task.cancelled:
         if time.monotonic() > until:
@@ -284,3 +289,10 @@ def change_and_die_once(data: bytearray, _log: str) -> bytes:
     if attempt() == 1:
         die("_exit 1")
     return begin
+
+
+def hold_the_interpreter(length: int = 40) -> None:
+    """Match a pattern that takes 2**length steps, all in one call of C code."""
+    import re
+
+    re.match(r"(a+)+$", "a" * length + "b")
