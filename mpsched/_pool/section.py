@@ -75,18 +75,22 @@ class Section:
             return False
         frame = self._frame
         running = sys._current_frames()
-        if frame is None:
-            # Taken and unmarked is right only inside of the two methods above (or of a signal
-            # handler that runs on top of them).
-            return not any(
-                one.f_code in _INSIDE and one.f_locals.get("self") is self
-                for top in running.values()
-                for one in _stack(top)
-            )
-        holder = running.get(self._thread)
-        if holder is not None and any(one is frame for one in _stack(holder)):
-            return False
-        return self._frame is frame
+        try:
+            if frame is None:
+                # Taken and unmarked is right only inside of the two methods above (or of a signal
+                # handler that runs on top of them).
+                return not any(
+                    one.f_code in _INSIDE and one.f_locals.get("self") is self
+                    for top in running.values()
+                    for one in _stack(top)
+                )
+            holder = running.get(self._thread)
+            if holder is not None and any(one is frame for one in _stack(holder)):
+                return False
+            return self._frame is frame
+        finally:
+            # It holds this very frame, and with it the locals of all threads.
+            running.clear()
 
 
 def _stack(top: FrameType) -> Iterator[FrameType]:

@@ -149,12 +149,16 @@ class Supervisor:
             self._take_notices()
             self._settle_finished()
             pool.dispatcher.pump(ring=False)
-            for run in list(pool.runs):
-                if self.draining or run.dropped():
-                    run.cut()
+            self._cut_runs()
             self._report_runs()
             if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
                 return
+
+    def _cut_runs(self) -> None:
+        """End the maps whose input nobody will pull any more."""
+        for run in list(self._pool.runs):
+            if self.draining or run.dropped():
+                run.cut()
 
     def _tidy(self) -> None:
         """Put right what KeyboardInterrupt has left, if anything (README.md, "Sections")."""
