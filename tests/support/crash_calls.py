@@ -296,3 +296,46 @@ def hold_the_interpreter(length: int = 40) -> None:
     import re
 
     re.match(r"(a+)+$", "a" * length + "b")
+
+
+def pid_of(_item: Any) -> int:
+    return os.getpid()
+
+
+def hold_the_interpreter_and_say(folder: str, name: str) -> None:
+    say_started(folder, name)
+    hold_the_interpreter()
+
+
+def stop_itself(folder: str, name: str) -> str:
+    """Stop this process until it gets SIGCONT."""
+    say_started(folder, name)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return name
+
+
+def stop_with_lock(folder: str, name: str) -> str:
+    """Stop this worker while it holds the lock of its inbox."""
+    from mpsched._worker import context
+
+    worker = context._worker
+    assert worker is not None
+    with worker.ring_lock:
+        worker.locks.acquire(worker.index)
+        try:
+            stop_itself(folder, name)
+        finally:
+            worker.locks.release(worker.index)
+    return name
+
+
+def is_stopped(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat").read_text()
+    return status.rpartition(")")[2].split()[0] == "T"
+
+
+def fail_while_there(path: str) -> None:
+    """Fail as long as there is such a file, and note that it was tried."""
+    if os.path.exists(path):
+        touch(f"{path}.tried")
+        raise RuntimeError("a bad start")
