@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched.errors import EncodeError, ResultEncodeError
+from mpsched.errors import DecodeError, EncodeError, ResultEncodeError
 from tests.support import faults, tasks
 from tests.support.gates import wait_until
 
@@ -121,6 +121,29 @@ def test_map_items_that_cannot_be_unpickled_spare_their_neighbours(
     found = list(pool.map(tasks.identity, items, return_exceptions=True, chunksize=20))
     assert [one for n, one in enumerate(found) if n != 13] == [n for n in range(20) if n != 13]
     assert isinstance(found[13], Exception)
+
+
+def test_map_function_that_cannot_be_unpickled_fails_every_item(
+    pool: WorkStealingExecutor,
+) -> None:
+    """There is nothing to run them with; but the map ends."""
+    fn = functools.partial(tasks.everything, faults.Bomb("unpickle", "raise"))
+    for chunksize in (None, 1, 7):
+        found = list(pool.map(fn, range(20), return_exceptions=True, chunksize=chunksize))
+        assert len(found) == 20
+        assert all(isinstance(one, DecodeError) for one in found)
+    with pytest.raises(DecodeError):
+        next(pool.map(fn, range(20)))
+    assert pool.submit(tasks.square, 3).result(HANG_S) == 9
+
+
+def test_map_function_that_cannot_be_pickled_fails_at_the_call(
+    pool: WorkStealingExecutor,
+) -> None:
+    """No item could ever run."""
+    with pytest.raises(EncodeError):
+        pool.map(functools.partial(tasks.add, faults.Bomb("pickle", "raise")), range(20))
+    assert pool.submit(tasks.square, 3).result(HANG_S) == 9
 
 
 def test_map_results_that_cannot_be_sent_fail_alone(pool: WorkStealingExecutor) -> None:

@@ -75,6 +75,10 @@ def raise_if(kind: type[BaseException], bad: int, number: int) -> int:
     return number
 
 
+class Plain(Exception):
+    """An exception that can be referred to weakly, unlike those of the language."""
+
+
 class NeedsTwo(Exception):
     """An exception whose pickle cannot be loaded: its constructor wants more than `args` holds."""
 
