@@ -153,6 +153,8 @@ class Future(cf.Future[T], Generic[T]):
             CancelledError: it was cancelled.
             BaseException: whatever the function raised, with the remote traceback as `__cause__`.
         """
+        if self._state is FINISHED and self._raw is None and self._exception is None:
+            return self._result  # type: ignore[no-any-return]  # most are read when they are done
         self._await(timeout)
         error = self._outcome()
         if error is not None:

@@ -266,7 +266,8 @@ class Leader:
                     busy += ns
                     count += 1
                     inflight.pop(ident, None)
-                    task.holds = None
+                    if task.holds is not None:
+                        task.holds = None
                     free(handle, task)
                     continue
             self._accept(*record)
