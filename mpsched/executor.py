@@ -349,11 +349,18 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
                 _open_pool.reset(token)
             except ValueError:  # left in another context (a callback, another task)
                 _open_pool.set(None)
-        if exc_type is not None and issubclass(exc_type, KeyboardInterrupt):
-            # Ctrl-C: nothing new starts, what runs is asked to stop and then ended.
-            self.close(timeout=0, cancel_pending=True, kill_after=0.5)
+        if _is_interruption(exc_type):
+            self._end_at_once()
             return
-        self.shutdown()
+        try:
+            self.shutdown()
+        except KeyboardInterrupt:
+            self._end_at_once()
+            raise
+
+    def _end_at_once(self) -> None:
+        """Ctrl-C: nothing new starts, what runs is asked to stop and then ended."""
+        self.close(timeout=0, cancel_pending=True, kill_after=lifecycle.GRACE_S)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -366,12 +373,19 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
     ) -> None:
         import asyncio
 
-        # The loop goes on while the pool drains.
-        self.shutdown(wait=False)
-        await asyncio.to_thread(self.shutdown)
         if self._tokens:
             self._tokens.pop()
             _open_pool.set(None)
+        if _is_interruption(exc_type):
+            await asyncio.to_thread(self._end_at_once)
+            return
+        # The loop goes on while the pool drains.
+        self.shutdown(wait=False)
+        try:
+            await asyncio.to_thread(self.shutdown)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(self._end_at_once)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name in _REPLACED:
@@ -448,6 +462,13 @@ def _workers(max_workers: int | None) -> int:
     if not 0 <= max_workers <= 1024:
         raise ValueError(f"max_workers must be from 0 to 1024, not {max_workers}")
     return max_workers
+
+
+def _is_interruption(kind: type[BaseException] | None) -> bool:
+    """Whether a block is left by Ctrl-C, which in a coroutine of `asyncio.run` is a cancellation."""
+    asyncio = sys.modules.get("asyncio")
+    kinds = (KeyboardInterrupt,) if asyncio is None else (KeyboardInterrupt, asyncio.CancelledError)
+    return kind is not None and issubclass(kind, kinds)
 
 
 def _method(mp_context: Any) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mpsched._pool import core, guards
 from mpsched._pool.report import CloseReport
@@ -15,6 +16,10 @@ from mpsched._tasks import state as st
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
+
+
+GRACE_S: Final = 0.5
+"""Seconds that running tasks have to stop after Ctrl-C, before their workers are ended."""
 
 
 def state(pool: Pool) -> str:
@@ -112,9 +117,27 @@ def _open(pool: Pool) -> int:
 
 
 def _at_exit() -> None:
-    """The interpreter ends: what was accepted is still done, as in the standard library."""
+    """The interpreter ends: what was accepted is still done, as in the standard library.
+
+    Unless Ctrl-C has ended the program, or does so now: then as if it had struck in a `with`.
+    """
     for pool in guards.live_pools():
-        shutdown(pool, wait_for=True, cancel_futures=False)
+        if _ended_by_ctrl_c():
+            close(pool, 0.0, cancel_pending=True, kill_after=GRACE_S)
+            continue
+        try:
+            shutdown(pool, wait_for=True, cancel_futures=False)
+        except KeyboardInterrupt:
+            close(pool, 0.0, cancel_pending=True, kill_after=GRACE_S)
+            raise
+
+
+def _ended_by_ctrl_c() -> bool:
+    """Whether KeyboardInterrupt has left the main module, which prints it and then exits."""
+    if hasattr(sys, "ps1"):
+        return False  # a prompt, where the last error may be an old one
+    last = getattr(sys, "last_type", None)
+    return isinstance(last, type) and issubclass(last, KeyboardInterrupt)
 
 
 # Before the interpreter joins its threads and stops starting callbacks; concurrent.futures does it

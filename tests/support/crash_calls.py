@@ -339,3 +339,15 @@ def fail_while_there(path: str) -> None:
     if os.path.exists(path):
         touch(f"{path}.tried")
         raise RuntimeError("a bad start")
+
+
+def note_and_nap(log: str, seconds: float) -> float:
+    """Note that it runs, then sleep."""
+    write_line(log, "started")
+    return nap(seconds)
+
+
+def note_and_be_stubborn(log: str, folder: str, name: str) -> None:
+    """Note that it runs, then run for ever, whatever is raised."""
+    write_line(log, "started")
+    stubborn(folder, name)
