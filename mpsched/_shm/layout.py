@@ -24,7 +24,6 @@ WAIT_COLLECTOR: Final = 2  # nobody leads: wake the collector
 # --- worker block, 32 words each; the first half is written by the worker, the second by the parent --
 B_INCARNATION: Final = 0  # which process of this index; 0 = none yet
 B_STATE: Final = 1  #       IDLE states below
-B_CURRENT: Final = 2  #     handle + 1 of the root that runs; 0 = none
 B_CLAIMED: Final = 3  #     roots claimed and not started
 B_EXECUTED: Final = 4  #    roots finished
 B_ITEMS: Final = 5  #       map items finished

@@ -32,7 +32,7 @@ class Piece:
     def __init__(
         self, fn: Callable[[int], Any] = int, *, items: int = ITEMS, tiny: bool = False
     ) -> None:
-        wide = {"tiny_s": 1e6, "block_s": 1e6} if tiny else {"tiny_s": 1e-12}
+        wide: dict[str, Any] = {"tiny_s": 1e6, "block_s": 1e6} if tiny else {"tiny_s": 1e-12}
         self.pool = QuietPool(flush_s=1e6, **wide)
         self.worker = self.pool.workers[0]
         (self.handle,) = self.pool.entries.allocate(1)
