@@ -20,6 +20,7 @@ _ID = re.compile(r"\b([A-Z]{2,})-(\d+)\b")
 _TEST_NAME = re.compile(r"`(?:[\w/]+\.py::)?(test_\w+)(\.py)?`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)?(?:#([^)\s]+))?\)")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+_CITED = re.compile(r'(?:(\w+)/)?README\.md,\s+"([^"]+)"')
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -89,6 +90,20 @@ def test_readmes_tests_that_are_named_exist() -> None:
         for name, is_file in _TEST_NAME.findall(text_of(path))
         if name not in (files if is_file else functions | files)
     ]
+    assert missing == []
+
+
+def test_readmes_headings_that_code_names_exist() -> None:
+    """`See README.md, "Heading"` in a file of a room names a heading of that room's README."""
+    missing = []
+    cited = 0
+    for path in places.code_files():
+        for room, heading in _CITED.findall(path.read_text("utf-8")):
+            readme = (path.parent if not room else places.PACKAGE / room) / "README.md"
+            cited += 1
+            if " ".join(heading.split()) not in _HEADING.findall(text_of(readme)):
+                missing.append(f"{path.relative_to(ROOT)}: {heading}")
+    assert cited > 30, "the citations were not found"
     assert missing == []
 
 
