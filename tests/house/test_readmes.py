@@ -97,7 +97,7 @@ def test_readmes_headings_that_code_names_exist() -> None:
     """`See README.md, "Heading"` in a file of a room names a heading of that room's README."""
     missing = []
     cited = 0
-    for path in places.code_files():
+    for path in sorted(places.PACKAGE.rglob("*.py")):
         for room, heading in _CITED.findall(path.read_text("utf-8")):
             readme = (path.parent if not room else places.PACKAGE / room) / "README.md"
             cited += 1
