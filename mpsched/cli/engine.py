@@ -22,7 +22,7 @@ from mpsched.cli.problems import Broken
 from mpsched.cli.rows import error_fragment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from mpsched.cli.args import Options
@@ -39,6 +39,7 @@ GRACE: Final = 0.7  # seconds for what runs when the run is given up; Ctrl-C has
 _TICK: Final = 0.1  # seconds
 _PAUSE: Final = 0.002  # seconds between two batches
 _BATCH: Final = 1024  # outcomes
+_QUOTES: Final = '" \n'  # around the text of a remote traceback
 
 
 class PoolBroken(Broken):
@@ -257,7 +258,9 @@ class Pool:
                 return
 
     def fold(self, fold: Fold) -> None:
-        """Submit a fold: beside the window, for it makes room in memory."""
+        """Submit a fold: beside the window, for it makes room in memory. Nothing while stopping."""
+        if self._stopping:  # without its inputs there is no value
+            return
         with self._room:
             self._open += 1
         future = self._folds.submit(task.fold, fold.parts, fold.last)
@@ -387,11 +390,13 @@ class Pool:
         if error is None:
             return [_answered(of, future.result(), attempts)]
         if isinstance(error, errors.PoolFailed | errors.SchedulerClosed):
+            if self._stopping:  # said already, or the stop's own doing: the item never ran
+                return []
             raise PoolBroken(_with_cause(error)) from None
         seconds: float | None = getattr(future, "seconds", None)
         if seconds is None and isinstance(error, errors.TaskTimeout):
             seconds = error.seconds
-        cause = "" if error.__cause__ is None else str(error.__cause__).strip()
+        cause = "" if error.__cause__ is None else str(error.__cause__).strip(_QUOTES)
         fragment = error_fragment(type(error).__qualname__, str(error), cause, _why(error))
         return [Outcome(of, "error", fragment, seconds, attempts, answered=False)]
 
@@ -429,8 +434,8 @@ def _why(error: BaseException) -> str:
 
 
 def _with_cause(error: BaseException) -> str:
-    """Return an error's message, with the remote traceback that it carries."""
-    causes: Sequence[BaseException] = [
-        cause for cause in (error.__cause__, getattr(error.__cause__, "__cause__", None)) if cause
-    ]
-    return "\n".join([str(error), *(str(cause).strip() for cause in causes)])
+    """Return an error's message, with the remote traceback that its last cause is."""
+    last = error
+    while last.__cause__ is not None:
+        last = last.__cause__
+    return str(error) if last is error else f"{error}\n{str(last).strip(_QUOTES)}"

@@ -172,7 +172,7 @@ class _Run:
         try:
             for outcomes in engine.outcomes(self._job.inputs):
                 # Job managers may send SIGTERM to the workers as well: the input has not failed.
-                self._take(one for one in outcomes if one.answered or not draining)
+                self._take(one for one in outcomes if one.answered or not self._signals.drain)
                 self._write()
                 if self._signals.abandon or self._too_many_failed():
                     break
@@ -269,7 +269,8 @@ class _Run:
 
     def _finish(self) -> None:
         """Write what is left. OUT gets its name only if every input has its row."""
-        answered = self._tree is not None and (self._is_complete() or self._answer is not None)
+        tree = self._tree
+        answered = tree is not None and (tree.is_empty or self._answer is not None)
         if answered:
             self._put_answer()
         if self._job.is_stream:
@@ -278,10 +279,10 @@ class _Run:
                 self._signals.may_raise(at_once=not self._given_up),
             ):
                 self._sink.finish()
-        elif self._is_complete() or answered:
+        elif answered or (tree is None and self._is_complete()):
             with self._signals.may_raise(at_once=False):  # gigabytes may have to be put in order
                 self._sink.finish()
-        elif self._tree is None:
+        elif tree is None:
             self._sink.flush()
         else:
             self._sink.discard()  # without the value there is nothing to resume

@@ -103,7 +103,7 @@ def test_cli_init_runs_once_per_worker(folder: Path) -> None:
 def test_cli_init_that_fails_is_status_2(folder: Path, workers: str) -> None:
     """A failing --init ends the run before anything ran, with its own message."""
     result = run_command(
-        folder, "map", "work.py:upper", "a", "--init", "work.py:init_fails", "-j", workers
+        folder, "map", "work.py:upper", *"abcdef", "--init", "work.py:init_fails", "-j", workers
     )
     assert result.rc == 2
     assert "no model" in result.err

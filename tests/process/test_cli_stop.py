@@ -175,6 +175,21 @@ def is_handled(pid: int) -> bool:
     return all(int(mask, 16) == 0 for mask in pending)
 
 
+def test_cli_reduce_that_is_stopped_leaves_nothing(folder: Path) -> None:
+    """Without its value --reduce has nothing to resume: SIGTERM, no files, and no traceback."""
+    words = ["map", "work.py:gated", *(f"now{n}" for n in range(20)), "wait"]
+    words += ["--arg", f"folder={folder}", "--reduce", "work.py:add", "--out", "rows.jsonl"]
+    with Command(folder, *words, "-j", "2") as command:
+        command.wait_until(lambda: "wait" in calls(folder))
+        command.signal(signal.SIGTERM)
+        command.wait_until(lambda: is_handled(command.pid))
+        (folder / "gate").touch()
+        result = command.finish()
+    assert result.rc == 143
+    assert "Traceback" not in result.err
+    assert not list(folder.glob("rows.jsonl*"))
+
+
 def test_cli_second_signal_does_not_wait(folder: Path) -> None:
     """A second SIGTERM gives up what runs."""
     words = ["map", "work.py:gated", "never", "--arg", f"folder={folder}", "-j", "1"]
@@ -257,7 +272,7 @@ def test_cli_full_standard_output_is_status_3(folder: Path) -> None:
 
 def test_cli_sigterm_to_all_processes_fails_no_input(folder: Path) -> None:
     """A job manager may send SIGTERM to the workers as well: their inputs have no rows."""
-    words = ["map", "work.py:gated", "now", "never", "also never"]
+    words = ["map", "work.py:gated", "now", "never", "later"]
     words += ["--arg", f"folder={folder}", "--out", "rows.jsonl", "-j", "2"]
     with Command(folder, *words) as command:
         command.wait_until(lambda: whole_lines(folder / "rows.jsonl.partial") == 1)

@@ -176,6 +176,20 @@ def test_engine_drain_starts_no_more(fake: FakeExecutor) -> None:
     assert [one.of.text for one in outcomes if isinstance(one.of, Item)] == ["a"]
 
 
+def test_engine_makes_no_fold_while_stopping(fake: FakeExecutor) -> None:
+    """A value that comes after drain is not folded: the pool takes nothing any more."""
+    fake.at_once = False
+    pool, inputs = made(fake, "a", "b")
+    stream = pool.outcomes(inputs)
+    assert next(stream) == []
+    wait_until(lambda: len(fake.held) == 2)
+    pool.drain()
+    pool.fold(Fold(1, 0, (b"", b""), last=False))
+    assert [one for batch in stream for one in batch] == []
+    pool.close()
+    inputs.close()
+
+
 def test_engine_abandon_gives_what_has_ended_meanwhile(fake: FakeExecutor) -> None:
     """Abandon ends the pool within the grace, and returns outcomes that nobody has read yet."""
     fake.at_once = False
