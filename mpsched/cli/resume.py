@@ -1,6 +1,6 @@
 """`--resume`: which old rows stand, and what is to be run.
 
-See README.md, "Resume", whose steps are named here. Nothing is written before `Resumption.apply`.
+See README.md, "OUT, OUT.partial, OUT.mpsched", whose steps of Resume are named here. Nothing is written before `Resumption.apply`.
 """
 
 from __future__ import annotations
