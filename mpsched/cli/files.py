@@ -1,4 +1,4 @@
-"""Writing to descriptors and renaming files, as all sinks of rows need it."""
+"""Writing to descriptors, renaming and locking files, as all sinks of rows need it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,38 @@ import os
 import select
 import time
 
-__all__ = ["replace_file", "write_all"]
+__all__ = ["is_locked", "lock", "replace_file", "write_all"]
+
+
+def lock(descriptor: int) -> bool:
+    """Keep a file for this process until the descriptor is closed, or the process killed.
+
+    Returns:
+        False if another process has it. True also where files cannot be locked.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows: two runs at once are the user's to avoid
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems cannot
+        return True
+    return True
+
+
+def is_locked(path: str) -> bool:
+    """Whether another process keeps the file with `lock`."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes, deadline: float | None = None) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from mpsched.cli.companion import companion_path
-from mpsched.cli.files import replace_file, write_all
+from mpsched.cli.files import is_locked, lock, replace_file, write_all
 from mpsched.cli.problems import Broken
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mpsched.cli.companion import Companion
     from mpsched.cli.inputs import Item
 
-__all__ = ["FileSink", "Rows", "copy_rows", "partial_path", "temporary_path"]
+__all__ = ["FileSink", "Rows", "copy_rows", "in_use", "partial_path", "temporary_path"]
 
 _SYNC_SECONDS: Final = 1.0
 _MISSING: Final = -1
@@ -31,6 +31,14 @@ _MISSING: Final = -1
 def partial_path(out: str) -> str:
     """Return where the rows of an unfinished OUT are."""
     return out + ".partial"
+
+
+def in_use(out: str) -> str:
+    """Return what to say when another run writes `OUT.partial`."""
+    return (
+        f"another mpsched map is writing {partial_path(out)}: wait until it has ended, or give"
+        " another --out"
+    )
 
 
 def temporary_path(out: str) -> str:
@@ -196,6 +204,8 @@ class FileSink:
 
     def _open(self) -> _Opened:
         if self._opened is None:
+            if is_locked(self._path):  # before `begin` empties or replaces it
+                raise Broken(in_use(self._out))
             companion, rows = self._begin()
             try:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -203,6 +213,10 @@ class FileSink:
             except OSError as error:
                 companion.close()
                 raise Broken(f"{self._path} cannot be written: {error.strerror}") from None
+            if not lock(descriptor):
+                os.close(descriptor)
+                companion.close()
+                raise Broken(in_use(self._out))
             self._opened = _Opened(companion, rows, descriptor, os.fstat(descriptor).st_size)
         return self._opened
 

@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from mpsched.cli import companion
 from mpsched.cli.companion import Companion, Header, Stamps, identity
-from mpsched.cli.files import replace_file
-from mpsched.cli.partial import Rows, partial_path, temporary_path
+from mpsched.cli.files import is_locked, replace_file
+from mpsched.cli.partial import Rows, in_use, partial_path, temporary_path
 from mpsched.cli.problems import Broken, Usage
 from mpsched.cli.rows import dumps
 
@@ -84,6 +84,8 @@ def check_out(out: str, *, resume: bool, overwrite: bool) -> None:
         raise Usage(
             f"--out {out}: this is not a regular file; rows go to standard output without it"
         )
+    if is_locked(partial_path(out)):
+        raise Usage(in_use(out))
     if resume or overwrite:
         return
     if os.path.lexists(partial_path(out)):

@@ -56,6 +56,23 @@ def test_cli_sigkill_loses_nothing_that_had_ended(folder: Path) -> None:
     assert not partial.exists()
 
 
+@pytest.mark.parametrize("option", [None, "--resume", "--overwrite"])
+def test_cli_two_runs_do_not_write_one_file(folder: Path, option: str | None) -> None:
+    """While a run has rows in OUT.partial, another one with the same OUT is refused."""
+    words = ["map", "work.py:gated", "now", "slow", "--arg", f"folder={folder}"]
+    words += ["--out", "rows.jsonl", "-j", "2"]
+    partial = folder / "rows.jsonl.partial"
+    with Command(folder, *words) as command:
+        command.wait_until(lambda: whole_lines(partial) == 1 and len(calls(folder)) == 2)
+        second = run_command(folder, *words, *([option] if option else []))
+        assert second.rc == 2, second.err
+        assert "another mpsched map is writing rows.jsonl.partial" in second.err
+        (folder / "gate").touch()
+        assert command.finish().rc == 0
+    assert sorted(calls(folder)) == ["now", "slow"]
+    assert positions(rows_of(folder / "rows.jsonl")) == [0, 1]
+
+
 @pytest.mark.slow
 def test_cli_any_kill_at_any_time_loses_no_row(folder: Path, rng: random.Random) -> None:
     """Killed and stopped at random, again and again: rows never become fewer, and all come."""
