@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,6 +17,8 @@ __all__ = ["Options", "parse_map", "parse_size"]
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+_MOST_WORKERS: Final = 1024  # of an executor
 
 _EPILOG: Final = """\
 examples:
@@ -197,7 +200,17 @@ def _check(options: Options) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Usage(f"{message}\n{self.format_usage().rstrip()}")
+        usage = self.format_usage().rstrip()
+        raise Usage(f"{message}{self._meant(message)}\n{usage} (--help lists them)")
+
+    def _meant(self, message: str) -> str:
+        """Return the option that a misspelt one is nearest to, as the end of a sentence."""
+        kind, _, words = message.partition(": ")
+        word = words.partition(" ")[0].partition("=")[0]
+        if kind != "unrecognized arguments" or not word.startswith("--"):
+            return ""
+        near = difflib.get_close_matches(word, self._option_string_actions, n=1)
+        return f"; did you mean {near[0]}?" if near else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -249,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
         help="another parameter: JSON if it parses, else text (repeatable)",
     )
     add("--init", metavar="FUNC", help="called once in each worker, before its first input")
-    add("-j", "--workers", type=_count, metavar="N", help="processes; 0: in this one, to debug")
+    add("-j", "--workers", type=_workers, metavar="N", help="processes; 0: in this one, to debug")
     add("--timeout", type=_seconds, metavar="S", help="seconds per input")
     add("--retries", type=_count, default=0, metavar="N", help="again after a death or a timeout")
     add("--retry-errors", action="store_true", help="... and after an exception")
@@ -279,6 +292,12 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
     return int(text)
+
+
+def _workers(text: str) -> int:
+    if (number := _count(text)) > _MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text} is too many; at most {_MOST_WORKERS:,}")
+    return number
 
 
 def _positive(text: str) -> int:

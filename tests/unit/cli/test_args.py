@@ -48,6 +48,9 @@ def test_args_form_follows_from_the_options() -> None:
     [
         ([], "FUNC is missing"),
         (["f:g", "--no-such"], "--no-such"),
+        (["f:g", "--form", "x"], "did you mean --from?"),
+        (["f:g", "--worker=2"], "did you mean --workers?"),
+        (["f:g", "-j", "1025"], "at most 1,024"),
         (["f:g", "--lines", "--kwargs"], "--kwargs reads lines"),
         (["f:g", "--block", "1M", "--lines"], "choose one"),
         (["f:g", "--batch", "2", "--kwargs"], "--batch"),
