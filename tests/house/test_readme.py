@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from mpsched._pool.options import KEYS
 from tests.support.scripts import ROOT, run_script
 
 BLOCKS = re.findall(
@@ -25,6 +26,28 @@ def test_readme_block_prints_what_it_says(number: int, stdin: bool) -> None:
     result = run_script(BLOCKS[number], stdin=stdin)
     assert (result.rc, result.err) == (0, "")
     assert result.out == printed_by(BLOCKS[number]) != ""
+
+
+_EXECUTOR = re.findall(
+    r"^```python\n(.*?)^```",
+    (ROOT / "docs" / "executor.md").read_text("utf-8"),
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("number", range(len(_EXECUTOR)))
+def test_executor_guide_block_prints_what_it_says(number: int) -> None:
+    """Each block of the executor's guide is a whole program, too."""
+    result = run_script(_EXECUTOR[number])
+    assert (result.rc, result.err) == (0, "")
+    assert result.out == printed_by(_EXECUTOR[number]) != ""
+
+
+def test_executor_guide_lists_every_option_with_its_default() -> None:
+    """The table of options has each key, in order, and no other."""
+    text = (ROOT / "docs" / "executor.md").read_text("utf-8")
+    table = text[text.index("## Options") : text.index("```python", text.index("## Options"))]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == KEYS
 
 
 def test_readme_shows_the_forms_that_people_paste() -> None:
