@@ -132,7 +132,9 @@ class Dispatcher:
                 self.section.leave()
             if not progress and not self._missed:
                 break
-        if self.busy and ring:
+        if not self._ready:
+            self.busy = False  # another inbox was free
+        elif self.busy and ring:
             self._collector.wake()
 
     def _pump(self) -> bool:
