@@ -128,7 +128,7 @@ def decode(data: Buffer, buffers: Iterable[Buffer] = ()) -> Any:
     except (DecodeError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise DecodeError(_undecodable(error)) from error
+        raise DecodeError(undecodable(error)) from error
 
 
 def decode_result(data: Buffer, buffers: Iterable[Buffer] = ()) -> tuple[Any, BaseException | None]:
@@ -286,7 +286,8 @@ def _explain(
     return kind(text), cause
 
 
-def _undecodable(error: BaseException) -> str:
+def undecodable(error: BaseException) -> str:
+    """Return the end of a sentence that tells why something could not be unpickled."""
     text = f"cannot be unpickled: {_brief(error)}"
     if isinstance(error, ImportError):
         text += (

@@ -155,10 +155,7 @@ class Runner:
 
     def _undecodable(self, ident: int, handle: int, problem: BaseException) -> None:
         if not isinstance(problem, DecodeError):
-            error = DecodeError(
-                "the function or the arguments could not be unpickled in the worker: "
-                f"{type(problem).__name__}"
-            )
+            error = DecodeError(f"the function or the arguments {codec.undecodable(problem)}")
             error.__cause__ = problem
             problem = error
         deliver.error(self._worker, ident, handle, 0, problem, f"task {ident}: its arguments")

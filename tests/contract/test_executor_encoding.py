@@ -112,6 +112,8 @@ def test_argument_that_goes_off_when_unpickled_fails_its_future(
             error = error_of(future)
             assert isinstance(error, DecodeError)
             assert "arguments" in str(error)
+            if how == "raise":
+                assert "RuntimeError: the bomb went off" in str(error)
     assert [worker.pid for worker in pool.stats().workers] == before
 
 
