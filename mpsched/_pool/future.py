@@ -58,8 +58,10 @@ class _Unread:
         self._load = None
 
     def __del__(self) -> None:
-        if self._load is not None:
-            _LOG.error("%s failed and nobody read it", self._text, exc_info=self._load()[1])
+        error = self._load()[1] if self._load is not None else None
+        # A pool that is closed, by Ctrl-C for one, cancels what is open: that is nobody's failure.
+        if error is not None and not isinstance(error, cf.CancelledError):
+            _LOG.error("%s failed and nobody read it", self._text, exc_info=error)
 
 
 class Future(cf.Future[T], Generic[T]):

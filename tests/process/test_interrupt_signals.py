@@ -141,6 +141,7 @@ def test_ctrl_c_ends_the_program_and_its_workers(name: str, tmp_path: Path) -> N
         result = script.finish(END_S)
         assert result.rc in {130, -signal.SIGINT}
         assert "KeyboardInterrupt" in result.err
+        assert "nobody read it" not in result.err  # what was cancelled has not failed
         assert log.read_text() == started
 
 
