@@ -298,9 +298,10 @@ class _Run:
         else:
             ok, fragment = answer.kind == "ok", answer.fragment
         if not ok:
-            self._tally.failed += 1
+            error = json.loads(fragment)
+            self._tally.no_value = f"{error['type']}: {error['message']:.300}"
         row = rows.row(count, None, ok, fragment, round(self._tally.seconds, 6), 1)
-        more = rows.dumps({"inputs": count, "failed": self._tally.failed - (not ok)})
+        more = rows.dumps({"inputs": count, "failed": self._tally.failed})
         self._sink.put(Item(count, "", None, 0), row[:-2] + b", " + more[1:] + b"\n")
 
     def _put_existing(self) -> None:
@@ -350,7 +351,8 @@ class _Run:
             return self._signals.status
         if self._interrupted:  # without a signal: the debugger's `quit`
             return 130
-        return 1 if self._tally.failed or self._job.kept_failed else 0
+        tally = self._tally
+        return 1 if tally.failed or tally.no_value or self._job.kept_failed else 0
 
     def _wake(self) -> None:
         if self._engine is not None:

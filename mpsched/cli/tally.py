@@ -34,6 +34,8 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     """Failures by their `why`."""
     first_failure: str | None = None
+    no_value: str | None = None
+    """With `--reduce`: why there is no value."""
     started: float = field(default_factory=time.monotonic)
 
     def add(self, text: object, outcome: Outcome) -> None:
@@ -67,6 +69,8 @@ class Tally:
             lines[0] += f"; {self.skipped:,} skipped, their files are there"
         if self.first_failure is not None:
             lines.append(f"first failure: {self.first_failure}")
+        if self.no_value is not None:
+            lines.append(f"--reduce: {self.no_value}")
         if self.done and wall > 0:
             speed = f"{self.seconds / wall:.2f} x the speed of one worker"
             lines.append(

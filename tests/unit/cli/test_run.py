@@ -284,9 +284,11 @@ def test_run_reduce_folds(run: Callable[..., Any]) -> None:
 
 def test_run_reduce_that_fails_is_an_error_row(run: Callable[..., Any]) -> None:
     """The fold's own error, or no value at all."""
-    status, rows, _ = run("work.py:upper", *map(str, range(20)), "--reduce", "work.py:bad_fold")
+    status, rows, said = run("work.py:upper", *map(str, range(20)), "--reduce", "work.py:bad_fold")
     assert status == 1
     assert rows[-1]["error"]["message"] == "cannot fold"
+    assert "20 inputs" in said
+    assert ": 20 ok\n  --reduce: " in said  # all inputs were well; the reduction was not
     status, rows, _ = run("work.py:picky", "bad", "--reduce", "work.py:add")
     assert status == 1
     assert rows[-1]["error"]["type"] == "NoValue"
