@@ -143,7 +143,7 @@ class Calls:
             meta |= tab.FLAG_EXTERNAL
             frame = pickle.dumps((inband, tuple(files)), 5)
         seed = f"{options.rng}/{index}" if options.rng is not None else None
-        if options.timeout is not None:
+        if options.timeout is not None or options.on_cancel == "kill":
             meta |= tab.FLAG_TIMED
         if seed is not None or options.timeout is not None:
             meta |= tab.FLAG_CONTEXT

@@ -208,6 +208,10 @@ class Leader:
         finally:
             self.section.leave()
 
+    def unread(self, worker: int) -> bool:
+        """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
+        return not self._readers[worker].empty()
+
     def _all_empty(self) -> bool:
         return all(reader.empty() for reader in self._readers)
 

@@ -13,6 +13,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, final
 
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ class Limits:
         self._pool = pool
         self._heap: list[tuple[float, int, Task, int]] = []
         self._count = itertools.count()
+        self._condemned: dict[int, tuple[int, int]] = {}  # task id -> KILL word, run
 
     def watch(self, task: Task, after: float) -> None:
         """Look at `task` in `after` seconds. Any thread: one heap operation."""
@@ -55,20 +58,18 @@ class Limits:
         """Return when to look again; None: it is over."""
         future = task.future
         if future is None or future.done() or task.attempt != attempt:
+            self._spare(task)
             return None
         pool, handle = self._pool, task.handle
         if handle < 0:
             # It waits in the parent.
             return now + (task.options.timeout or 0.05)
-        state, worker = st.parts(pool.table.state[handle])
+        state, _worker = st.parts(pool.table.state[handle])
         if state == st.REVOKED:
             pool.revoker.start_after_all(task)
             return now + 0.005
         if task.killed == "cancel":
-            if state == st.RUNNING:
-                pool.supervisor.kill(worker, signal.SIGKILL)
-                return None
-            return now + 0.005
+            return self._kill(task, handle, now) if state == st.RUNNING else now + 0.005
         limit = task.options.timeout
         if limit is None:
             # A `cancel` that got no answer in time: until it runs, one may come.
@@ -79,10 +80,40 @@ class Limits:
         over = started + limit
         if now < over:
             return over
-        pool.table.cancel[handle] = 1
+        if not pool.revoker.ask(task):
+            return now + 0.001
         end = over + task.options.grace
         if now < end:
             return end
         task.killed = "timeout"
-        pool.supervisor.kill(worker, signal.SIGKILL)
-        return None
+        return self._kill(task, handle, now)
+
+    def _kill(self, task: Task, handle: int, now: float) -> float | None:
+        """End the worker that runs `task`, if it still does. Returns when to look again.
+
+        First KILL, then the look for the record of its end; the worker does it in the other order
+        (`Runner._wait_for_its_end`). So whoever is killed runs `task`, or nothing any more.
+        """
+        pool = self._pool
+        words, run = pool.segment.words, task.id << 16 | task.attempt & 0xFFFF
+        worker = pool.table.state[handle] >> 8
+        kill = pool.layout.block(worker) + lay.B_KILL
+        self._condemned[task.id] = (kill, run)
+        words[kill] = run
+        fence()
+        if pool.leader.unread(worker):
+            # Perhaps the record is among them. Whoever leads reads it now.
+            pool.leader_bell.wake()
+            return now + 0.001
+        if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
+            pool.table.run_key(handle) == run
+        ):
+            pool.supervisor.kill(worker, signal.SIGKILL)
+            return now + 0.05
+        return now + 0.001
+
+    def _spare(self, task: Task) -> None:
+        """The worker that was to be killed for `task` may go on, or is dead."""
+        kill, run = self._condemned.pop(task.id, (0, 0))
+        if run and self._pool.segment.words[kill] == run:
+            self._pool.segment.words[kill] = 0

@@ -113,6 +113,19 @@ class Revoker:
         finally:
             section.leave()
 
+    def ask(self, task: Task) -> bool:
+        """Set the signal of a task; False if its entry may just be changing hands."""
+        section = self._pool.dispatcher.section
+        if not section.try_enter():
+            return False
+        try:
+            handle = task.handle
+            if handle >= 0:
+                self._pool.table.cancel[handle] = 1
+        finally:
+            section.leave()
+        return True
+
     def _signal(self, task: Task) -> None:
         handle = task.handle
         if handle >= 0:

@@ -6,7 +6,8 @@ import pickle
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from mpsched._shm import payloads
+from mpsched._shm import layout as lay, payloads
+from mpsched._shm.words import fence
 from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._tasks.sealed import Row
@@ -81,14 +82,18 @@ class Runner:
 
     def _run_other(self, handle: int, ident: int, meta: int) -> int:
         worker = self._worker
+        run = 0
         if meta & tab.FLAG_TIMED:
             # Read by the parent's limit watch (limits.py): the time limit counts from here.
             worker.table.started[handle] = _clock()
+            run = worker.table.run_key(handle)
         kind = meta & tab.KIND_MASK
         try:
             fn, args, kwargs = self._decode(handle, meta, kind)
         except BaseException as problem:
             self._undecodable(ident, handle, problem)
+            if run:
+                self._wait_for_its_end(run)
             return self._ended(0, _clock())
         begun = _clock()
         if kind == tab.KIND_CHUNK:
@@ -110,7 +115,23 @@ class Runner:
                 deliver.value(worker, ident, handle, now - begun, result)
                 del result
         worker.seed, worker.limit_ns = None, 0
+        if run:
+            self._wait_for_its_end(run)
         return self._ended(now - begun, now)
+
+    def _wait_for_its_end(self, run: int) -> None:
+        """Start nothing more while the parent is about to kill this worker for `run`, which is over.
+
+        The parent stores KILL and then looks for the record; here the record comes first. One of the
+        two sees the other: no root that comes after `run` is killed in its place.
+        """
+        worker = self._worker
+        words, kill = worker.words, worker.block + lay.B_KILL
+        fence()
+        if words[kill] == run:
+            worker.ring_the_parent()
+            while words[kill] == run:
+                time.sleep(0.001)
 
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
