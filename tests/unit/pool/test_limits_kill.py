@@ -10,8 +10,8 @@ import pytest
 from mpsched._pool.limits import Limits
 from mpsched._pool.options import Options
 from mpsched._shm import layout as lay
-from mpsched._tasks import table as tab
-from mpsched._worker import deliver, run
+from mpsched._tasks import state as st, table as tab
+from mpsched._worker import deliver
 from mpsched._worker.run import Runner
 from tests.support.lines import before_line, lines_of
 from tests.support.quiet_pool import QuietPool
@@ -76,7 +76,7 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> None:
     def stand(_seconds: float) -> None:
         raise StandsError
 
-    monkeypatch.setattr(run.time, "sleep", stand)
+    monkeypatch.setattr("mpsched._worker.run.time.sleep", stand)
 
 
 FUNCTIONS = [Runner._run_other, Runner._wait_for_its_end, deliver.value]
@@ -129,6 +129,9 @@ def test_limits_entry_that_another_task_has_now_is_not_killed_for() -> None:
     handle = limited.task.handle
     assert limited.run()
     limited.pool.leader.drain()
+    limited.pool.entries.write(handle, limited.pool.task(), st.word(st.QUEUED, limited.index))
+    for state in (st.CLAIMED, st.RUNNING):
+        limited.pool.table.state[handle] = st.word(state, limited.index)
     limited.limits._kill(limited.task, handle, 0.0)
     assert not limited.kills
     limited.look()
