@@ -91,6 +91,8 @@ def _matching(
         hint = ""
         if folders:
             hint = f" ({folders:,} folders do; --files takes the files in and below them)"
+        elif not files:
+            hint = "; a text that looks like a pattern: give it with --from"
         raise Usage(f"{pattern}: no file matches (current folder: {os.getcwd()}){hint}")
     return names
 

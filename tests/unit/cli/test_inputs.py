@@ -116,6 +116,7 @@ def test_inputs_folders_need_files(tree: Path) -> None:
     ("arguments", "said"),
     [
         ((("*.zip",), False, ()), "no file matches"),
+        ((("what?",), False, ()), "give it with --from"),
         ((("su?",), False, ()), "1 folders do; --files"),
         ((("sub",), False, ()), "--files"),
         ((("empty",), True, ()), "no file in it"),
