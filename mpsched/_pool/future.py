@@ -79,7 +79,8 @@ class Future(cf.Future[T], Generic[T]):
     _exception: BaseException | None = None
     _trace: TracebackType | None = None
     _raw: Callable[[], tuple[Any, BaseException | None]] | None = None
-    _shared = False  # has a Condition
+    _shared = False  # somebody is to be told: it has callbacks, or a Condition
+    _waited = False  # has a Condition
     _ending = False  # its task is over, and the collector is about to complete it
     _unread: _Unread | None = None
     _ns = -1
@@ -93,11 +94,12 @@ class Future(cf.Future[T], Generic[T]):
     def __getattr__(self, name: str) -> Any:
         if name in {"_condition", "_waiters", "_done_callbacks"}:
             with COMPLETION:
-                if not self._shared:
+                if not self._waited:
+                    if not self._shared:
+                        self._done_callbacks: list[Any] = []
                     self._waiters: list[Any] = []
-                    self._done_callbacks: list[Any] = []
                     self._condition = threading.Condition()
-                    self._shared = True
+                    self._shared = self._waited = True
             # Somebody waits on it, or wants to be called: the pool's own thread must see to it.
             self._pool.leader.outsider()
             return self.__dict__[name]
@@ -144,6 +146,24 @@ class Future(cf.Future[T], Generic[T]):
         if self._state in _FINAL:
             return self._state != FINISHED
         return self._pool.cancel(self._task) or self.cancelled()
+
+    def add_done_callback(self, fn: Callable[[cf.Future[T]], object]) -> None:
+        """Call `fn(self)` when it is done: in the pool's own thread, or now if it is done already.
+
+        What `fn` raises is logged.
+        """
+        with COMPLETION:
+            # As in the standard library, but a callback alone needs no Condition.
+            pending = self._state not in _FINAL
+            if pending:
+                if not self._shared:
+                    self._done_callbacks = []
+                    self._shared = True
+                self._done_callbacks.append(fn)
+        if pending:
+            self._pool.leader.outsider()
+        else:
+            self._call(fn)
 
     def result(self, timeout: float | None = None) -> T:
         """Return what the function returned, waiting up to `timeout` seconds (None: no limit).
@@ -226,34 +246,55 @@ class Future(cf.Future[T], Generic[T]):
         failed: bool = False,
         state: str = FINISHED,
     ) -> None:
-        """Become final under the Condition, then run the callbacks. Collector, or who cancels."""
-        with self._condition:
-            if self._state not in _FINAL:
-                self._result, self._raw = value, raw
-                if failed and raw is not None:
-                    self._unread = _Unread(self._task.describe(), raw)
-                self._state = state
-                self._task.future = None  # each holds the other: a result must go with its future
-                for waiter in self._waiters:
+        """Become final, tell who waits, run the callbacks. Collector, or who cancels."""
+        with COMPLETION:
+            waited = self._waited
+            if not waited:
+                self._end(value, raw, failed, state)
+        if waited:
+            # The Condition before the module lock, as whoever waits takes them.
+            with self._condition:
+                with COMPLETION:
+                    ended = self._end(value, raw, failed, state)
+                for waiter in self._waiters if ended else ():
                     if state == CANCELLED_AND_NOTIFIED:
                         waiter.add_cancelled(self)
                     elif failed:
                         waiter.add_exception(self)
                     else:
                         waiter.add_result(self)
-            self._condition.notify_all()
-        self._invoke_callbacks()
-
-    def _invoke_callbacks(self) -> None:
+                self._condition.notify_all()
+        if not self._shared:
+            return
         callbacks, self._done_callbacks = self._done_callbacks, []
         for callback in callbacks:
-            try:
-                callback(self)
-            except Exception:
-                _LOG.exception("a callback of %s raised", self._task.describe())
+            self._call(callback)
+
+    def _end(
+        self,
+        value: Any,
+        raw: Callable[[], tuple[Any, BaseException | None]] | None,
+        failed: bool,
+        state: str,
+    ) -> bool:
+        """Take the outcome; COMPLETION held. False if there was one already."""
+        if self._state in _FINAL:
+            return False
+        self._result, self._raw = value, raw
+        if failed and raw is not None:
+            self._unread = _Unread(self._task.describe(), raw)
+        self._state = state
+        self._task.future = None  # each holds the other: a result must go with its future
+        return True
+
+    def _call(self, callback: Callable[[cf.Future[T]], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            _LOG.exception("a callback of %s raised", self._task.describe())
 
     def shared(self) -> bool:
-        """Whether it has a Condition."""
+        """Whether somebody is to be told: it has callbacks, or a Condition."""
         return self._shared
 
     def _finish(
@@ -261,21 +302,14 @@ class Future(cf.Future[T], Generic[T]):
     ) -> bool:
         """Become FINISHED without a Condition; the leader, COMPLETION held.
 
-        Returns False if somebody made a Condition: then `_settle` is due, in the collector.
+        Returns False if somebody is to be told: then `_settle` is due, in the collector.
         """
         if self._shared:
             # Before the task's entry is let go of: from here on there is nothing to cancel.
             self._ending = True
             return False
-        if self._state in _FINAL:
-            return True
-        self._result = value
-        self._raw = raw
-        if failed and raw is not None:
-            self._unread = _Unread(self._task.describe(), raw)
-        self._state = FINISHED
-        self._task.future = None
-        # A finalizer may have run inside this method, in this very thread, and made a Condition.
+        self._end(value, raw, failed, FINISHED)
+        # A finalizer may have run inside this method, in this very thread, and asked to be told.
         return not self._shared
 
     def __repr__(self) -> str:
