@@ -82,4 +82,8 @@ def test_layout_words_of_a_block_have_names_of_their_own() -> None:
     words = {name: getattr(lay, name) for name in names}
     assert len(set(words.values())) == len(words)
     assert max(words.values()) < lay.BLOCK_WORDS
-    assert {name for name, word in words.items() if word >= lay.B_PARENT} == {"B_STOP", "B_REVOKE"}
+    assert {name for name, word in words.items() if word >= lay.B_PARENT} == {
+        "B_STOP",
+        "B_REVOKE",
+        "B_KILL",
+    }
