@@ -50,6 +50,11 @@ class Inbox:
         self._slots = words[base + INBOX_HEADER : base + INBOX_HEADER + layout.inbox_slots]
         self._state = words[layout.state : layout.state + layout.entries]
 
+    def close(self) -> None:
+        """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
+        self._slots.release()
+        self._state.release()
+
     def __len__(self) -> int:
         """Slots in use. Exact under the lock, a hint without it."""
         words, base = self._words, self._base

@@ -456,8 +456,16 @@ class Pool:
         """The pool is terminated: nobody needs to close it at exit any more."""
         guards.pools.discard(self)
 
-    def close_files(self) -> None:
-        """Give everything back; the supervisor calls it last."""
+    def close_files(self, *, unmap: bool) -> None:
+        """Give everything back; the supervisor calls it last.
+
+        With `unmap` nobody looks at the segment any more; else it goes with the last who could.
+        """
+        if unmap:
+            self.leader.close()
+            for inbox in self.dispatcher.inboxes:
+                inbox.close()
+            self.table.close()
         self.arrivals_close()
         self.calls.clear()
         for ours, theirs in self.channels:

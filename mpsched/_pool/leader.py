@@ -212,6 +212,11 @@ class Leader:
         """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
         return not self._readers[worker].empty()
 
+    def close(self) -> None:
+        """Let go of the segment; nobody can lead any more."""
+        for reader in self._readers:
+            reader.close()
+
     def _all_empty(self) -> bool:
         return all(reader.empty() for reader in self._readers)
 

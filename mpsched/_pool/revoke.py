@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Final, final
 
@@ -94,10 +95,11 @@ class Revoker:
         """Ask for `task` no more: an entry that is used again must not be taken for it."""
         words, layout = self._pool.segment.words, self._pool.layout
         key = task.id << 16 | task.attempt & 0xFFFF
-        for worker in range(layout.workers):
-            word = layout.block(worker) + lay.B_REVOKE
-            if words[word] == key:
-                words[word] = 0
+        with contextlib.suppress(ValueError):  # the pool has ended, and with it the words
+            for worker in range(layout.workers):
+                word = layout.block(worker) + lay.B_REVOKE
+                if words[word] == key:
+                    words[word] = 0
 
     def start_after_all(self, task: Task) -> None:
         """Queue a root again that a helper took out when nobody waited any more. Supervisor."""
@@ -153,6 +155,8 @@ class Revoker:
         dispatcher = pool.dispatcher
         cancelled = 0
         while not dispatcher.section.try_enter():
+            if pool.supervisor.done.is_set():
+                return 0  # it has ended, and nobody can enter any more
             time.sleep(0.000_1)
         try:
             waiting = [item for item in pool.ready.items() if isinstance(item, Task)]

@@ -551,7 +551,22 @@ class Supervisor:
             self._launcher.close()
             self._settle_finished()
             pool.last_stats = pool.stats()
-            pool.close_files()
+            pool.close_files(unmap=self._enter_for_good())
+
+    def _enter_for_good(self) -> bool:
+        """Enter both sections and stay: nobody looks at the segment any more. False: in vain."""
+        pool = self._pool
+        pool.leader.wanted = True
+        deadline = time.monotonic() + _LEAVE_S
+        for section in (pool.leader.section, pool.dispatcher.section):
+            while not section.try_enter():
+                # Everybody inside has seen by now that there is nothing to wait for; only user code
+                # that pickles an item can take longer.
+                if time.monotonic() > deadline:
+                    return False
+                pool.leader_bell.wake()
+                time.sleep(0.000_2)
+        return True
 
 
 def _raises(error: BaseException) -> Callable[[], tuple[None, BaseException]]:

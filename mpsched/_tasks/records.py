@@ -187,6 +187,12 @@ class ResultReader:
         self._bytes = data[first * 8 : (first + layout.result_words) * 8]
         self._doubles = self._bytes.cast("d")
 
+    def close(self) -> None:
+        """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
+        self._doubles.release()
+        self._bytes.release()
+        self._ring.release()
+
     def empty(self) -> bool:
         """Whether there is nothing to read; a hint unless a fence came before."""
         return bool(self._words[self._head] == self._words[self._tail])

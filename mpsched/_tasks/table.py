@@ -81,6 +81,19 @@ class TaskTable:
         self._inline = layout.inline * 8
         self._slab = layout.slab * 8
 
+    def close(self) -> None:
+        """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
+        for view in (
+            self.state,
+            self.cancel,
+            self.ident,
+            self.meta,
+            self.length,
+            self.place,
+            self.started,
+        ):
+            view.release()
+
     def write_frame(self, handle: int, frame: bytes, place: int) -> None:
         """Store a frame at `place`; the parent does, before the state word becomes QUEUED."""
         size = len(frame)
