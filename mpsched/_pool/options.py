@@ -54,6 +54,8 @@ class Options(NamedTuple):
         for one in classes:
             if not (isinstance(one, type) and issubclass(one, BaseException)):
                 raise TypeError(f"retry_on must hold exception classes, not {one!r}")
+        if self.name is not None and not isinstance(self.name, str):
+            raise TypeError(f"name must be a str or None, not {self.name!r}")
         if self.on_cancel not in {"signal", "kill"}:
             raise ValueError(f'on_cancel must be "signal" or "kill", not {self.on_cancel!r}')
         if self.rng is not None and (isinstance(self.rng, bool) or not isinstance(self.rng, int)):

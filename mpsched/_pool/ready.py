@@ -7,6 +7,7 @@ priority of what waits grows by `aging` a second, which is the constant key
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import time
@@ -125,6 +126,19 @@ class ReadyQueue:
             except ValueError:
                 continue
             return
+
+    def discard(self, item: Task | MapRun) -> None:
+        """Take `item` out, wherever it lies; no matter if it is not here."""
+        self.take_back()
+        if self._aging:
+            found = next((one for one in list(self._heap) if one[2] is item), None)
+            if found is not None:
+                self._heap.remove(found)
+                heapq.heapify(self._heap)
+            return
+        for fifo in list(self._fifos.values()):
+            with contextlib.suppress(ValueError):
+                fifo.remove(item)
 
     def __len__(self) -> int:
         returned = len(self._returned)

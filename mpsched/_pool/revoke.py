@@ -74,6 +74,8 @@ class Revoker:
             # In the ready queue, or about to be, perhaps for another attempt: whoever meets it there
             # drops it.
             task.cancelled = True
+            if self._pool.limited:
+                self._pool.ready.discard(task)  # it must not count as pending until then
             return True
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):
