@@ -38,9 +38,11 @@ class Chunk:
     __slots__ = (
         "_first_ns",
         "_fn",
+        "_fresh",
         "_plain",
         "_row",
         "_star",
+        "_taken",
         "_worker",
         "base",
         "closed",
@@ -73,6 +75,8 @@ class Chunk:
         self.end = len(items)
         self.base = 0
         self.values: list[Any] = []
+        self._fresh: list[Any] = []  # results of the block that runs
+        self._taken = 0  # of these, how many are in `values`
         self.sent = 0
         self.closed = False
 
@@ -105,6 +109,8 @@ class Chunk:
             if size == 1:
                 self._one(start)
             else:
+                # Its first results may have to wait for its last: the parent may ask for them.
+                words[block + lay.B_UNSENT] = 1
                 self._block(start, stop)
             now = clock()
             if now - last >= flush_ns:
@@ -168,7 +174,9 @@ class Chunk:
         row = self._row.plain
         assert row is not None
         items, fn = row[start:stop], self._fn
-        fresh: list[Any] = []  # not in `values`, which the helper may send at any time
+        # Not in `values`, which the helper may send at any time; but see `_take_fresh`.
+        fresh: list[Any] = []
+        self._fresh = fresh
         try:
             # `extend` keeps what it has appended when the iterator raises: that tells which item.
             fresh.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
@@ -180,15 +188,32 @@ class Chunk:
         else:
             self._keep(start, fresh)
 
+    def _take_fresh(self) -> None:
+        """Take the first plain results of the block that runs; write lock held.
+
+        Nobody can change them. The others are pickled by the main thread, after the block.
+        """
+        fresh, taken = self._fresh, self._taken
+        for value in fresh[taken:]:
+            if type(value) not in codec.PLAIN_TYPES:
+                break
+            self.values.append(value)
+            taken += 1
+        self._taken = taken
+
     def _keep(self, start: int, fresh: list[Any]) -> None:
         """Take what a block has returned, pickled unless it is plain."""
-        if sealed.all_plain(fresh):
-            self.values.extend(fresh)
-            return
+        with self._worker.write_lock:
+            taken, self._taken, self._fresh = self._taken, 0, []
+            if sealed.all_plain(fresh):
+                self.values.extend(fresh[taken:] if taken else fresh)
+                return
         self._plain = False
         row = self._row.plain
         assert row is not None
         for offset, value in enumerate(fresh):
+            if offset < taken:
+                continue
             try:
                 one = deliver.seal(self._worker, value)
             except ResultEncodeError as problem:
@@ -215,6 +240,7 @@ class Chunk:
         """Publish finished results that are not in the ring yet. Main or helper thread."""
         with self._worker.write_lock:
             if not self.closed:
+                self._take_fresh()
                 self._flush_locked()
 
     def _flush_locked(self) -> None:

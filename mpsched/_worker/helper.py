@@ -56,12 +56,23 @@ def revoke(worker: Worker) -> None:
         return
 
 
+def _somebody_sleeps(worker: Worker) -> bool:
+    """Whether another worker has nothing to do; one that rings this helper says PARKED (idle.py)."""
+    words, layout = worker.words, worker.config.layout
+    return any(
+        words[layout.block(other) + lay.B_STATE] == lay.PARKED
+        for other in range(layout.workers)
+        if other != worker.index
+    )
+
+
 def share(worker: Worker) -> None:
     """Give others what waits behind the running root."""
     chunk = worker.chunk
     if isinstance(chunk, Chunk):
         chunk.flush()
-        if chunk.split():
+        # The parent rings for results alone: then nobody would take the half.
+        if _somebody_sleeps(worker) and chunk.split():
             worker.words[worker.block + lay.B_SPLITS] += 1
         worker.ring_the_parent()
     returned: list[int] = []
