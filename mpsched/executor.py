@@ -226,6 +226,8 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         method = _method(mp_context)
         if initializer is not None and not callable(initializer):
             raise TypeError(f"initializer must be callable, not {initializer!r}")
+        if not isinstance(initargs, tuple | list):
+            raise TypeError(f"initargs must be a tuple of arguments, not {initargs!r}")
         for name, value in (
             ("max_tasks_per_child", max_tasks_per_child),
             ("max_pending", max_pending),
@@ -258,11 +260,14 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
                 raise_when_full=on_full == "raise",
                 aging=aging,
                 settings=settings or Settings(),
-            )
+            ),
+            self._bind,
         )
+
+    def _bind(self, pool: Pool) -> None:
         # A pool that is dropped finishes what it was given and ends its workers.
-        self._finalizer = weakref.finalize(self, lifecycle.begin, self._pool)
-        self._finalizer.atexit = False
+        finalizer = weakref.finalize(self, lifecycle.begin, pool)
+        finalizer.atexit = False
 
     @property
     def state(self) -> str:

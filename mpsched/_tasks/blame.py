@@ -190,7 +190,8 @@ def warn_large(fn: Any, size: int, bundle: Bundle | None) -> None:
         most = f": its {path} ({kind}) takes {_megabytes(part_size)}"
     warnings.warn(
         f"function {name!r} takes {_megabytes(size)} with it each time it is submitted{most}. Pass "
-        "it as an argument, send it once with share(), or load it in an initializer",
+        "it as an argument, send it once with share(), or load it in an initializer; what the "
+        "function writes to it is lost, unless it is a mpsched.shared_array",
         RuntimeWarning,
         stacklevel=_level_of_user(),
     )
