@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec
-from mpsched._worker import context, helper, idle
+from mpsched._worker import context, forked, helper, idle
 from mpsched._worker.run import Runner
 from mpsched._worker.worker import Worker
 
@@ -32,6 +32,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     words[block + lay.B_STATE] = lay.AWAKE
     _continue_counters(worker)
     helper.start(worker)
+    forked.watch(worker)
     if not _initialise(worker, config):
         _leave(worker, 1)
         return

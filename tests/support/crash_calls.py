@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import mpsched
 
@@ -351,3 +351,31 @@ def note_and_be_stubborn(log: str, folder: str, name: str) -> None:
     """Note that it runs, then run for ever, whatever is raised."""
     write_line(log, "started")
     stubborn(folder, name)
+
+
+def fork_and(how: str, log: str) -> int:
+    """Fork; the child leaves in one of several ways. Returns the child's exit code."""
+    write_line(log, "run")
+    child = os.fork()
+    if not child:
+        if how == "raise":
+            raise ValueError(how)
+        if how == "exit":
+            sys.exit(3)
+        if how == "say":
+            sys.exit("said")
+        if how == "large":
+            return cast("int", bytes(1 << 20))
+        return 0
+    _pid, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def fork_at(index: int, log: str) -> int:
+    """Note each item; the first one forks, and the child returns from it."""
+    write_line(log, str(index))
+    if not index:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+    return index
