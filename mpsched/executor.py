@@ -6,6 +6,7 @@ import concurrent.futures as cf
 import contextvars
 import itertools
 import math
+import os
 import sys
 import threading
 import weakref
@@ -417,7 +418,11 @@ class _ExecutorInTask:
             "return what is to be done next and submit it in the parent, or make a pool of its own"
         )
 
-    run = map = starmap = options = submit
+    run = map = starmap = submit
+
+    def options(self, **_changes: Any) -> _ExecutorInTask:
+        """Return what refuses as well."""
+        return self
 
 
 def run(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -440,6 +445,15 @@ def map(  # noqa: A001 - the public name, like the built-in that it resembles
 
 _default: WorkStealingExecutor | None = None
 _default_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _current() -> WorkStealingExecutor:

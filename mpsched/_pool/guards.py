@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def _after_fork() -> None:
     for pool in list(pools):
         pool.forked = True
         pool.refusal = forked
+        # Another thread may have held its lock.
+        pool.room = threading.Condition()
 
 
 if hasattr(os, "register_at_fork"):

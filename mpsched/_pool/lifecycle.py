@@ -34,6 +34,8 @@ def state(pool: Pool) -> str:
 
 def begin(pool: Pool) -> None:
     """Refuse new roots; the pool ends by itself when nothing is open. Any thread, any time."""
+    if pool.forked:
+        return
     pool.refuse(core.closed)
     pool.supervisor.draining = True
     with pool.room:

@@ -30,6 +30,8 @@ class Revoker:
         Returns:
             True: it will never start, and its future is cancelled.
         """
+        if self._pool.forked:
+            return False  # the segment is the parent's
         try:
             return self._cancel(task)
         finally:
@@ -148,7 +150,7 @@ class Revoker:
     def cancel_piece(self, task: Task) -> None:
         """Tell the worker that runs a piece of a map to stop after its current item."""
         handle = task.handle
-        if handle >= 0:
+        if handle >= 0 and not self._pool.forked:
             self._pool.table.cancel[handle] = 1
 
     def cancel_waiting(self) -> int:

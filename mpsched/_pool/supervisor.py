@@ -51,7 +51,7 @@ class _Slot:
     __slots__ = ("failures", "incarnation", "last_pid", "pid", "ready", "reason", "start_at")
 
     def __init__(self) -> None:
-        self.incarnation = 0
+        self.incarnation = -1
         self.pid = 0
         self.last_pid = 0  # still there when the process is not
         self.ready = False
