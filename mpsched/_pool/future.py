@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import logging
+import os
 import threading
 import time
 from concurrent.futures._base import (
@@ -34,6 +35,10 @@ _LOG = logging.getLogger("mpsched")
 
 # Re-entrant, because a finalizer that the garbage collector runs inside may reach for a future.
 COMPLETION: Final = threading.RLock()
+
+if hasattr(os, "register_at_fork") and hasattr(COMPLETION, "_at_fork_reinit"):
+    # Another thread may hold it at a fork: then nobody in the child could open it.
+    os.register_at_fork(after_in_child=COMPLETION._at_fork_reinit)
 
 _FINAL: Final = frozenset({CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED})
 _REPLACED: Final = {
