@@ -53,10 +53,15 @@ def others_have_more(worker: Worker) -> list[int]:
     return found
 
 
-def park(worker: Worker) -> None:
-    """Sleep until there is something to do. Returns when it pays to look for work again."""
+def park(worker: Worker) -> bool:
+    """Sleep until there is something to do. Returns when it pays to look for work again.
+
+    Returns:
+        False if it did not sleep, because there is something to look at.
+    """
     settings = worker.settings
     words, state = worker.words, worker.block + lay.B_STATE
+    slept = False
     safety = settings.park_first_s
     patience = settings.patience_s
     worker.flush_stdio()
@@ -68,12 +73,13 @@ def park(worker: Worker) -> None:
         while True:
             # 2. Look at every source once more.
             if sources(worker):
-                return
+                return slept
             # 3. Sleep; the bell remembers a ring that came between 2 and here.
             victims = others_have_more(worker)
             words[worker.block + lay.B_PARKS] += 1
+            slept = True
             if worker.bell.wait(min(safety, patience) if victims else safety):
-                return
+                return True
             if victims:
                 # 4. Nobody answered for `patience` seconds: ask the helpers of those who have more.
                 for victim in others_have_more(worker):
@@ -82,7 +88,7 @@ def park(worker: Worker) -> None:
                 continue
             if sources(worker):
                 words[worker.block + lay.B_RESCUES] += 1
-                return
+                return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
         words[state] = lay.AWAKE

@@ -87,8 +87,8 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
             if worker.stopping():
                 return
             fruitless += 1
-            if fruitless > 1:
-                idle.park(worker)
+            if fruitless > 1 and idle.park(worker):
+                fruitless = 1
             if fruitless > 4:
                 # Something is there that nobody gives us (a stopped process holds its lock).
                 time.sleep(min(0.001, 0.00001 * 2 ** min(fruitless, 10)))

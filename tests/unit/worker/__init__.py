@@ -1,0 +1,3 @@
+"""Tests of the room `_worker`."""
+
+from __future__ import annotations
