@@ -88,6 +88,7 @@ class Future(cf.Future[T], Generic[T]):
     _waited = False  # has a Condition
     _ending = False  # its task is over, and the collector is about to complete it
     _unread: _Unread | None = None
+    _dropped = False  # nobody will read it, and that is all right
     _ns = -1
     worker: int | None = None
 
@@ -234,6 +235,15 @@ class Future(cf.Future[T], Generic[T]):
 
     # --- what the pool does -------------------------------------------------------------------------
 
+    def _drop(self) -> None:
+        """Cancel it; a failure that it has, or will have, is not to be logged."""
+        self.cancel()
+        with COMPLETION:
+            self._dropped = True
+            if self._unread is not None:
+                self._unread.silence()
+                self._unread = None
+
     def _cancel(self) -> None:
         """Become cancelled; whoever prevented the task from starting calls it."""
         with COMPLETION:
@@ -286,7 +296,7 @@ class Future(cf.Future[T], Generic[T]):
         if self._state in _FINAL:
             return False
         self._result, self._raw = value, raw
-        if failed and raw is not None:
+        if failed and raw is not None and not self._dropped:
             self._unread = _Unread(self._task.describe(), raw)
         self._state = state
         self._task.future = None  # each holds the other: a result must go with its future

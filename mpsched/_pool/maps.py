@@ -217,7 +217,7 @@ class _Window:
 
     def _cancel(self) -> None:
         for future in self._open:
-            future.cancel()
+            future._drop()
 
 
 def _outcome(future: Future[Any], return_exceptions: bool) -> Any:
