@@ -45,7 +45,9 @@ B_PARENT: Final = 24  #     first word written by the parent
 B_STOP: Final = 24  #       1 = leave when nothing is left to run
 B_REVOKE: Final = 25  #     run (TaskTable.run_key) that the parent wants back; 0 = none; the state
 #                           word answers
-B_KILL: Final = 26  #       run for which the parent is about to kill this worker: it starts no other
+B_KILL: Final = (
+    26  #       run for which the parent is about to kill this worker: it starts no other
+)
 BLOCK_WORDS: Final = 32
 
 STARTING: Final = 0

@@ -16,7 +16,12 @@ _RMW = threading.Lock()
 # x86 orders everything but a store followed by a load of another address; one interlocked
 # instruction orders that too, and an uncontended lock is one. Other processors (ARM) may also move a
 # later load above a lock's release, so there a trip into the kernel is made instead.
-_X86: Final = (os.uname().machine if hasattr(os, "uname") else "").lower() in {"x86_64", "amd64", "i686", "i386"}
+_X86: Final = (os.uname().machine if hasattr(os, "uname") else "").lower() in {
+    "x86_64",
+    "amd64",
+    "i686",
+    "i386",
+}
 
 
 def _fence_x86() -> None:

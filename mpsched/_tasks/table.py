@@ -25,7 +25,9 @@ FLAG_EXTERNAL: Final = (
     16  # the frame is a pickle of (in-band bytes or None, ((fd, spans), ...)) of the
 )
 #                            parent's payload files; None: the first span is the in-band bytes
-FLAG_TIMED: Final = 32  #    the worker writes STARTED, so that the parent can watch a time limit, and
+FLAG_TIMED: Final = (
+    32  #    the worker writes STARTED, so that the parent can watch a time limit, and
+)
 #                            looks at KILL after the run
 FLAG_CONTEXT: Final = 64  #  the frame is a pickle of (seed or None, time limit ns or 0, real frame)
 ATTEMPT_SHIFT: Final = 8
