@@ -84,9 +84,15 @@ class Pool:
     Attributes:
         refusal: why new work is refused (an exception to raise), or None.
         limited: whether `max_pending` was given.
+        ending: taken, once, by the thread that gives everything back.
     """
 
-    def __init__(self, options: PoolOptions) -> None:
+    def __init__(self, options: PoolOptions, bind: Callable[[Pool], object]) -> None:
+        """Open everything and start the supervisor, which gives it back.
+
+        `bind` ties the pool to the life of its owner. It is called before anything runs, so that
+        KeyboardInterrupt leaves no pool that nobody can end.
+        """
         self.options = options
         self.settings = settings = options.settings
         self.width = width = options.workers
@@ -107,10 +113,21 @@ class Pool:
         settings.check()
         descriptors.require(6 * width + 16)
         descriptors.fill_standard()
-        with contextlib.ExitStack() as undo:
+        self.ending = threading.Lock()
+        undo = contextlib.ExitStack()
+        try:
             self._open(layout, undo)
-            self._start(layout, undo)
-            undo.pop_all()
+            self._prepare(layout, undo)
+            bind(self)
+            self.supervisor.start()
+        except BaseException:
+            if self.ending.acquire(blocking=False):
+                undo.close()
+            else:  # interrupted when the supervisor ran already
+                self.refuse(closed)
+                self.supervisor.draining = True
+                self.ring()
+            raise
         guards.pools.add(self)
 
     def _open(self, layout: Layout, undo: contextlib.ExitStack) -> None:
@@ -165,7 +182,7 @@ class Pool:
         self._burst = 0
         self._batch = _BATCH
 
-    def _start(self, layout: Layout, undo: contextlib.ExitStack) -> None:
+    def _prepare(self, layout: Layout, undo: contextlib.ExitStack) -> None:
         from mpsched._pool.supervisor import Supervisor
 
         options = self.options
@@ -195,7 +212,7 @@ class Pool:
         ]
         spec = environment.snapshot(config=_dumps(config, 5), preload=options.preload)
         self.supervisor = Supervisor(self, lambda: launch.make(options.method, spec, fds))
-        self.supervisor.start()
+        undo.callback(self.supervisor.discard)
 
     def _initargs(self, initargs: tuple[Any, ...]) -> bytes:
         data, buffers = codec.encode(initargs, threshold=1 << 62)
@@ -450,7 +467,13 @@ class Pool:
 
     def idle(self) -> bool:
         """Whether nothing that was accepted is left to do."""
-        return not (self.ready or self.dispatcher.inflight or self.dispatcher.moving() or self.runs)
+        return not (
+            self.ready
+            or self.dispatcher.inflight
+            or self.dispatcher.moving()
+            or self.runs
+            or self.revoker.doubtful
+        )
 
     def gone(self) -> None:
         """The pool is terminated: nobody needs to close it at exit any more."""

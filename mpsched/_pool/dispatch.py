@@ -295,9 +295,14 @@ class Dispatcher:
         self._target = None
 
     def tidy(self) -> None:
-        """Put right what exceptions have left. The supervisor, which holds both sections."""
+        """Put right what exceptions have left. The section is held, so no inbox lock may be."""
+        for worker in range(len(self.inboxes)):
+            self._locks.release(worker)
         if self._moving or self._target is not None:
             self._recover()
+
+    def sweep(self) -> None:
+        """Free entries that are neither in use nor free. The leader's section is held as well."""
         if self._entries.in_use() != len(self.inflight):
             self._entries.sweep()
 
@@ -335,6 +340,16 @@ class Dispatcher:
         finally:
             self._locks.release(worker)
         self._bells[worker].wake()
+
+    def lies_in(self, handle: int, worker: int) -> bool | None:
+        """Whether an inbox holds a handle; None if its lock is taken. The section is held."""
+        try:
+            if not self._locks.try_acquire(worker):
+                return None
+            self.inboxes[worker].repair()
+            return handle in self.inboxes[worker].handles()
+        finally:
+            self._locks.release(worker)
 
     def remove(self, task: Task, worker: int) -> bool:
         """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone."""

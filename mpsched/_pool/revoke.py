@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._pool.task import Task
@@ -19,10 +20,15 @@ _REVOKE_S: Final = 0.05
 
 @final
 class Revoker:
-    """Cancels tasks of one pool. Any thread."""
+    """Cancels tasks of one pool. Any thread.
+
+    Attributes:
+        doubtful: tasks whose cancelling was interrupted; the supervisor finds out how far it got.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.doubtful: deque[Task] = deque()
 
     def cancel(self, task: Task) -> bool:
         """Prevent `task` from starting, else set its signal. Any thread.
@@ -34,6 +40,10 @@ class Revoker:
             return False  # the segment is the parent's
         try:
             return self._cancel(task)
+        except BaseException:
+            self.doubtful.append(task)
+            self._pool.ring()
+            raise
         finally:
             self._withdraw(task)
 
@@ -141,7 +151,37 @@ class Revoker:
             self._pool.supervisor.limits.kill_soon(task)
             self._pool.ring()
 
+    def resolve(self) -> None:
+        """Finish what was interrupted. The supervisor, in the dispatcher's section."""
+        for _ in range(len(self.doubtful)):
+            if self._resolved(self.doubtful[0]):
+                self.doubtful.popleft()
+            else:
+                self.doubtful.rotate(-1)
+
+    def _resolved(self, task: Task) -> bool:
+        future, handle = task.future, task.handle
+        if future is None or future.done() or future._ending:
+            return True
+        if handle >= 0 and not task.cancelled:
+            state, worker = st.parts(self._pool.table.state[handle])
+            if state == st.CLAIMED:
+                return False  # a helper may still answer
+            if state == st.QUEUED:
+                lies_there = self._pool.dispatcher.lies_in(handle, worker)
+                if lies_there is None:
+                    return False
+                if not lies_there:
+                    self._forget(task)
+            elif state == st.REVOKED:
+                self._forget(task)
+        if task.cancelled:
+            self._forget(task)  # once more: it may have been interrupted half-way
+            self._pool.dispatcher.dropped.append(future)
+        return True
+
     def _forget(self, task: Task) -> None:
+        task.cancelled = True  # first: the rest is only tidying up
         self._pool.dispatcher.inflight.pop(task.id, None)
         if task.handle >= 0:
             self._pool.entries.free(task.handle)

@@ -96,6 +96,10 @@ class Supervisor:
         """Start the thread."""
         self.thread.start()
 
+    def discard(self) -> None:
+        """End the processes of a pool whose thread was never started."""
+        self._launcher.close()
+
     def pids(self) -> list[int]:
         """Return the process of each worker; its last one where there is none at present.
 
@@ -115,6 +119,8 @@ class Supervisor:
     # --- the loop -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if not self._pool.ending.acquire(blocking=False):
+            return  # whoever started it was interrupted, and has given everything back
         try:
             self._loop()
         except BaseException as problem:  # the pool's own fault: nothing may hang because of it
@@ -166,15 +172,19 @@ class Supervisor:
         for section in sections:
             if section.recover():
                 _LOG.debug("a section was left by an exception and is open again")
-        if sections[0].try_enter():
-            try:
-                if sections[1].try_enter():
-                    try:
-                        self._pool.dispatcher.tidy()
-                    finally:
-                        sections[1].leave()
-            finally:
-                sections[0].leave()
+        leader, dispatcher = sections
+        if not dispatcher.try_enter():
+            return
+        try:
+            self._pool.dispatcher.tidy()
+            self._pool.revoker.resolve()
+            if leader.try_enter():
+                try:
+                    self._pool.dispatcher.sweep()
+                finally:
+                    leader.leave()
+        finally:
+            dispatcher.leave()
 
     def _timeout(self, safety: float) -> float | None:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
@@ -533,6 +543,7 @@ class Supervisor:
         pool = self._pool
         self._stopping = True
         self._populated.set()
+        self._tidy()
         if not pool.idle():
             self._fail_open(
                 lambda: CancelledError("the pool was closed before this task was started"),

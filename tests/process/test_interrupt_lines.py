@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import collections
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import mpsched
 from tests.support import crash_calls as calls
 from tests.support.interrupting import Interruption
 from tests.support.pools import DEADLINE_S, pool, wait_for_holders, wait_until
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
     from pathlib import Path
 
-    import mpsched
 
 _MOST_LINES = 4000
 """A scenario that runs so many lines without an end waits in a loop; they are alike."""
@@ -72,6 +75,7 @@ class Scene:
         wait_until(lambda: not inner.leader.section.taken(), "a free leader's section")
         wait_until(lambda: not dispatcher.section.taken(), "a free dispatcher's section")
         assert self.ex.submit(calls.taken_locks, inner.width).result(DEADLINE_S) == []
+        os.truncate(self.log, 0)
 
 
 Scenario = tuple["Callable[[Scene], None] | None", "Callable[[Scene], Any]"]
@@ -92,7 +96,7 @@ def _options(scene: Scene) -> None:
 
 
 def _many(scene: Scene) -> None:
-    scene.submit(100)
+    scene.submit(40)
 
 
 def _results(scene: Scene) -> None:
@@ -264,3 +268,105 @@ def test_interrupt_at_each_line_loses_nothing(name: str, tmp_path: Path) -> None
         most = lines_of(scene, SCENARIOS[name])
         seen = {interrupt(scene, SCENARIOS[name], at) for at in range(1, most + 1)}
         assert len(seen) > min(most, 5)
+
+
+# --- the beginning and the end of a pool ------------------------------------------------------------
+
+
+def _ended(kept: list[mpsched.WorkStealingExecutor]) -> None:
+    kept[0].shutdown()
+
+
+def _ended_and_cancelled(kept: list[mpsched.WorkStealingExecutor]) -> None:
+    kept[0].shutdown(cancel_futures=True)
+
+
+def _closed(kept: list[mpsched.WorkStealingExecutor]) -> None:
+    kept[0].close(timeout=0.01, cancel_pending=True, kill_after=0.01)
+
+
+def _left(kept: list[mpsched.WorkStealingExecutor]) -> None:
+    with kept[0] as ex:
+        ex.submit(calls.identity, 1)
+
+
+ENDS = {
+    "shutdown": _ended,
+    "shutdown-cancel": _ended_and_cancelled,
+    "close": _closed,
+    "with": _left,
+}
+
+
+def end(action: Callable[[list[mpsched.WorkStealingExecutor]], None], at: int) -> Interruption:
+    """Interrupt the end of a pool at one line; it ends, and every future is final."""
+    ex = mpsched.WorkStealingExecutor(2)
+    kept = [ex]
+    interruption = Interruption(at)
+    try:
+        futures = [ex.submit(calls.nap, 0.001) for _ in range(30)]
+        interruption.run(lambda: action(kept))
+        ex.shutdown()
+        assert ex.state == "terminated"
+        assert [future for future in futures if not future.done()] == []
+    except BaseException as problem:
+        problem.add_note(f"interrupted at line {at}: {interruption.where}")
+        ex.close(timeout=0, cancel_pending=True, kill_after=0)
+        raise
+    return interruption
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_interrupt_of_an_end_leaves_no_future_open(name: str, rng: random.Random) -> None:
+    """Asked once more, the pool ends; a sample of lines."""
+    most = end(ENDS[name], -1).lines
+    for at in rng.sample(range(1, most + 1), min(12, most)):
+        end(ENDS[name], at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENDS)
+def test_interrupt_of_an_end_at_each_line_leaves_no_future_open(name: str) -> None:
+    """The same at every line."""
+    for at in range(1, end(ENDS[name], -1).lines + 1):
+        end(ENDS[name], at)
+
+
+START = """
+import gc, json, sys, threading, warnings
+import mpsched
+from tests.support import crash_calls as calls, leaks
+from tests.support.interrupting import Interruption
+
+warnings.simplefilter("ignore", ResourceWarning)  # of a socket whose owner was never told of it
+share = json.loads(sys.argv[1])
+
+def make(at):
+    interruption = Interruption(at)
+    ex = interruption.run(lambda: mpsched.WorkStealingExecutor(2))
+    if not isinstance(ex, KeyboardInterrupt):
+        assert ex.submit(calls.identity, 1).result(60) == 1
+        ex.shutdown()
+    return interruption
+
+before = leaks.snapshot()
+lines = make(-1).lines
+first, step = share
+for at in range(first, lines + 1, step):
+    where = make(at).where
+    left = [line for line in leaks.left_since(before, grace_s=10.0) if not line.startswith("fd ")]
+    assert not left, (at, where, left)
+"""
+
+
+def test_interrupt_of_a_start_leaves_no_process(rng: random.Random) -> None:
+    """No process and no thread is left of a pool that was not finished; it can be tried again."""
+    result = run_script(START, args=[json.dumps([rng.randint(1, 30), 30])])
+    assert result.rc == 0, result.err
+
+
+@pytest.mark.slow
+def test_interrupt_of_a_start_at_each_line_leaves_no_process() -> None:
+    """The same at every line."""
+    result = run_script(START, args=[json.dumps([1, 1])], timeout=600)
+    assert result.rc == 0, result.err
