@@ -55,17 +55,27 @@ class Settings(NamedTuple):
     # Seconds of map items whose start is recorded together when they are too small to be recorded
     # singly, and the seconds below which an item is that small. A killed worker fails the whole
     # block. Smaller: the loop costs more than the items.
-    block_s: float = 0.000_05
+    block_s: float = 0.000_25
     tiny_s: float = 0.000_002
 
     # Seconds of work in one piece of a map. Smaller: the parent is asked more often. Larger: more
     # lies behind an item that takes long.
-    chunk_s: float = 0.004
+    chunk_s: float = 0.020
+
+    # Seconds after which the parent is told of results of a piece that still runs (items over
+    # `flush_s` are told of at once). Smaller: the parent is woken more often, and takes a core from a
+    # worker each time. Larger: who iterates waits longer for the first results.
+    tell_s: float = 0.020
 
     # Seconds after which a thief without work rings the helper of a worker that has more than it
     # runs. Smaller: the helper disturbs work that is nearly done. Larger: others idle behind a long
     # task.
     patience_s: float = 0.002
+
+    # Seconds for which who waits for tasks of that length stays awake before it sleeps: the worker for
+    # the next task, the leader for the result. Smaller: a wake-up, some tens of microseconds, for
+    # each. Larger: a core is kept from others for nothing.
+    linger_s: float = 0.000_15
 
     # Seconds that a parked worker sleeps at first and at most before it looks by itself. Only a lost
     # wake-up would need it. Smaller: an idle pool uses CPU time. Larger: such a loss is felt.
@@ -99,7 +109,9 @@ class Settings(NamedTuple):
             "block_s",
             "tiny_s",
             "chunk_s",
+            "tell_s",
             "patience_s",
+            "linger_s",
             "park_first_s",
             "park_most_s",
         ):

@@ -179,6 +179,7 @@ class Pool:
         self.unseen: list[MapRun] = []
         self.room = threading.Condition()
         self._last_ns = 0
+        self._progress = [-1] * self.width
         self._burst = 0
         self._batch = _BATCH
 
@@ -397,9 +398,14 @@ class Pool:
         if self.runs:
             wait = 0.02
             for worker in range(self.width):
-                if self.segment.words[self.layout.block(worker) + lay.B_UNSENT]:
+                words, block = self.segment.words, self.layout.block(worker)
+                progress = words[block + lay.B_PROGRESS] if words[block + lay.B_UNSENT] else -1
+                if progress >= 0 and progress == self._progress[worker]:
+                    # The same item as at the last look, with results behind it. Its helper takes
+                    # the GIL from it for a moment, so only then.
                     self.helper_bells[worker].wake()
                     wait = 0.005
+                self._progress[worker] = progress
         return wait if left is None else min(wait, left)
 
     def ring(self) -> None:

@@ -78,6 +78,7 @@ class Dispatcher:
         self._target: int | None = None
         self._old_tail = 0
         self._turn = 0
+        self._full = 0  # tasks in flight when there was no room; 0: not known
         self._task_ns = 0.0
         self._delay_ns = 0.0
 
@@ -118,6 +119,8 @@ class Dispatcher:
 
         `ring`: have the supervisor try again; it does so itself when `busy` is set.
         """
+        if self._full and len(self.inflight) >= self._full and not self._moving:
+            return  # there was no room, and nothing has ended since
         while (self._ready or self._moving) and not self.held:
             if not self.section.try_enter():
                 # Whoever is inside looks again after leaving; unless he has left by now.
@@ -128,6 +131,7 @@ class Dispatcher:
                 # Before the look at the queue, as the other side sets it after its append.
                 self._missed = self.busy = False
                 progress = self._pump()
+                self._full = 0 if progress or self.busy else len(self.inflight)
             finally:
                 self.section.leave()
             if not progress and not self._missed:
@@ -145,12 +149,14 @@ class Dispatcher:
         loads = []
         for worker, inbox in enumerate(self.inboxes):
             block = blocks[worker]
-            busy = words[block + lay.B_STATE] != lay.PARKED
-            loads.append((len(inbox) + words[block + lay.B_CLAIMED] + busy, worker))
+            state = words[block + lay.B_STATE]
+            busy = state not in {lay.PARKED, lay.LINGERING}
+            load = len(inbox) + words[block + lay.B_CLAIMED] + busy
+            loads.append((load, state != lay.LINGERING, worker))
         loads.sort()
         share = -(-len(self._ready) // len(loads))
         progress = False
-        for load, worker in loads:
+        for load, _, worker in loads:
             room = window - load
             if room <= 0:
                 break
@@ -184,6 +190,8 @@ class Dispatcher:
                     moving.append(item)
                 ready.pop(item)
                 continue
+            if item.enough():
+                break  # the end of one of its pieces brings the next pump
             if not item.carve(moving):
                 item.unqueued()
                 ready.pop(item)
@@ -242,7 +250,7 @@ class Dispatcher:
             if not span:
                 break
             tasks = list(moving)[len(handles) : len(handles) + len(span)]
-            if entries.write_burst(span, tasks, queued):
+            if len(span) > 1 and entries.write_burst(span, tasks, queued):
                 for task in tasks:
                     inflight[task.id] = task
                 handles.extend(span)

@@ -8,6 +8,7 @@ others it hands to the collector. It never runs callbacks and unpickles nothing 
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from collections import deque
@@ -85,7 +86,8 @@ class Leader:
         """
         pool = self._pool
         pool.end_burst()
-        nap = _NAP_S[0]
+        nap = self._nap()
+        fresh = True
         while not done():
             pool.check_process()
             if self.wanted or not self.section.try_enter():
@@ -96,7 +98,7 @@ class Leader:
                 while not done() and not self.wanted:
                     drained = self.drain()
                     if drained:
-                        nap = _NAP_S[0]
+                        nap = self._nap()
                     if drained or pool.ready or pool.dispatcher.moving():
                         pool.dispatcher.pump()
                         if done():
@@ -104,6 +106,10 @@ class Leader:
                     if self.finished:
                         # Perhaps what this thread waits for; the collector rings back (`settled`).
                         pool.collector_bell.wake()
+                    if fresh:
+                        fresh = False
+                        if self._result_comes_soon():
+                            continue
                     # Announce, then look at every ring once more; pairs with
                     # Worker.ring_the_parent (publish, fence, read H_WAIT).
                     words[lay.H_WAIT] = lay.WAIT_LEADER
@@ -127,6 +133,27 @@ class Leader:
             if deadline is not None and time.monotonic() >= deadline:
                 return done()
         return True
+
+    def _result_comes_soon(self) -> bool:
+        """Look at the rings for some microseconds before sleeping; True if something came.
+
+        Only where tasks take no longer than a wake-up; see `idle.linger`, the worker's side of it.
+        """
+        pool = self._pool
+        linger_ns = int(pool.settings.linger_s * 1e9)
+        if pool.runs or not 0 < pool.dispatcher.task_ns < linger_ns:
+            return False
+        clock = time.perf_counter_ns
+        until = clock() + linger_ns
+        while self._all_empty():
+            if clock() >= until:
+                return False
+            os.sched_yield()
+        return True
+
+    def _nap(self) -> float:
+        """Seconds of the first look after results came; pieces of a map tell every `tell_s` anyway."""
+        return self._pool.settings.tell_s if self._pool.runs else _NAP_S[0]
 
     def _hand_over(self) -> None:
         """Stop leading: linger, or leave it to the collector. Leaves the section."""
@@ -208,14 +235,14 @@ class Leader:
         finally:
             self.section.leave()
 
-    def unread(self, worker: int) -> bool:
-        """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
-        return not self._readers[worker].empty()
-
     def close(self) -> None:
         """Let go of the segment; nobody can lead any more."""
         for reader in self._readers:
             reader.close()
+
+    def unread(self, worker: int) -> bool:
+        """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
+        return not self._readers[worker].empty()
 
     def _all_empty(self) -> bool:
         return all(reader.empty() for reader in self._readers)

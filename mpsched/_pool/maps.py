@@ -68,7 +68,8 @@ def start_map(
         run = MapRun(
             pool,
             pool.calls.callee(fn),
-            list(source) if closed else [],
+            # A range stays one: it takes no room, here and on its way.
+            (source if type(source) is range else list(source)) if closed else [],
             star=star,
             options=options,
             chunksize=chunksize,

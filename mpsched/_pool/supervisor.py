@@ -36,7 +36,7 @@ _SAFETY_S: Final = (0.1, 5.0)
 """Seconds after which the supervisor looks by itself while work is open: first, most."""
 _RETRY_S: Final = 0.001
 """Seconds until an inbox is tried again whose lock was taken."""
-_LINGER_S: Final = 0.005
+_LINGER_S: Final = 0.010
 """Seconds between looks while a caller's thread reads the results."""
 _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""

@@ -53,6 +53,7 @@ BLOCK_WORDS: Final = 32
 STARTING: Final = 0
 AWAKE: Final = 1
 PARKED: Final = 2
+LINGERING: Final = 4  # awake and idle: it looks at its inbox, and needs no bell
 RETIRED: Final = 3  # it leaves by itself: its exit is no death
 
 # --- inbox, per worker: header and slots --------------------------------------------------------

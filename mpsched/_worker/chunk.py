@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec, sealed
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
     from mpsched._tasks.sealed import Row
     from mpsched._worker.worker import Worker
+
+
+_PROBE: Final = 8
+"""Items of a block that shows what they take."""
+_PROBE_EVERY: Final = 256
+"""Items that are run singly after such a block has shown that they are not tiny."""
 
 
 @final
@@ -37,6 +43,7 @@ class Chunk:
 
     __slots__ = (
         "_first_ns",
+        "_flushed_ns",
         "_fn",
         "_fresh",
         "_plain",
@@ -67,6 +74,7 @@ class Chunk:
         self._fn = fn
         self._star = star
         self._first_ns = 0
+        self._flushed_ns = 0
         self.ident = ident
         self.handle = handle
         self._row = items
@@ -89,10 +97,13 @@ class Chunk:
         flush_ns = int(settings.flush_s * 1e9)
         clock = time.monotonic_ns
         words[block + lay.B_LEFT] = max(0, self.end - 1)
-        begun = last = now = clock()
-        size = 1
+        begun = now = self._flushed_ns = clock()
+        size, singles = 1, 0
         cancel = worker.table.cancel
         while True:
+            if size == 1 and self._plain and not self._star:
+                singles, now = self._singles(singles, now)
+                size = _PROBE  # this loop takes as long as a tiny item: only a block tells
             start = self.next
             stop = min(start + size, self.end)
             if start >= stop or cancel[self.handle]:
@@ -106,31 +117,90 @@ class Chunk:
                 if start >= stop:
                     continue
             words[block + lay.B_PROGRESS] = stop
-            if size == 1:
+            if not self._plain:
+                for index in range(start, stop):
+                    self._one(index)
+            elif size == 1:
                 self._one(start)
             else:
                 # Its first results may have to wait for its last: the parent may ask for them.
                 words[block + lay.B_UNSENT] = 1
                 self._block(start, stop)
-            now = clock()
-            if now - last >= flush_ns:
-                self.flush()
-                worker.ring_the_parent()
-                words[block + lay.B_LEFT] = max(0, self.end - self.next)
-                last = now
+            before, now = now, clock()
+            took = (now - before) / (stop - start)
+            if now - self._flushed_ns >= flush_ns:
+                self._tell(now, took)
             elif size == 1:
                 words[block + lay.B_UNSENT] = 1
             # Items so small that a word for each start would cost as much are started in blocks.
-            average = (now - begun) / max(1, self.next)
-            size = (
-                1
-                if average >= tiny_ns or not self._plain
-                else max(1, min(size * 2, int(block_ns / (average + 1))))
-            )
+            if not self._plain or (self._star and size == 1 and took >= 4 * tiny_ns):
+                size = 1
+            elif size == 1:
+                size = _PROBE
+            elif took < tiny_ns:
+                size = max(2, min(size * 2, int(block_ns / (took + 1))))
+            else:
+                size, singles = 1, _PROBE_EVERY
         words[block + lay.B_LEFT] = 0
         words[block + lay.B_PROGRESS] = 0
         worker.items += self.next
         return now - begun
+
+    def _singles(self, singles: int, now: int) -> tuple[int, int]:
+        """Run items one by one, each with its word, while they are plain and not tiny.
+
+        The same as `run` does, written out: this is the loop of most maps. Returns (how many more are
+        to be run singly, the time).
+        """
+        worker = self._worker
+        words, handle, cancel = worker.words, self.handle, worker.table.cancel
+        progress, unsent = worker.block + lay.B_PROGRESS, worker.block + lay.B_UNSENT
+        row, fn, plain_types = self._row.plain, self._fn, codec.PLAIN_TYPES
+        assert row is not None
+        flush_ns = int(worker.settings.flush_s * 1e9)
+        small_ns = 4 * worker.settings.tiny_s * 1e9
+        clock = time.monotonic_ns
+        while not cancel[handle]:
+            index = self.next
+            self.next = index + 1  # before the look at `end`: see split
+            if index >= self.end:
+                self.next = index
+                break
+            words[progress] = index + 1
+            try:
+                value = fn(row[index])
+            except BaseException as problem:
+                self._failed(index, problem, row[index])
+            else:
+                if type(value) in plain_types:
+                    self.values.append(value)
+                else:
+                    self._seal_one(index, value, row[index])
+            before, now = now, clock()
+            if now - self._flushed_ns < flush_ns:
+                words[unsent] = 1
+            elif index + 1 < self.end:  # else the end of the piece tells
+                self._tell(now, now - before)
+            if singles:
+                singles -= 1
+            elif now - before < small_ns:
+                break
+            if not self._plain:
+                break
+        return singles, now
+
+    def _tell(self, now: int, took: float) -> None:
+        """Put results into the ring, where a kill does not reach them, and wake the parent at times.
+
+        Waking the parent costs it a core: at once for long items, else every `tell_s`.
+        """
+        worker = self._worker
+        settings = worker.settings
+        self.flush()
+        if took >= settings.flush_s * 1e9 or now - worker.last_flush_ns >= settings.tell_s * 1e9:
+            worker.ring_the_parent()
+        worker.words[worker.block + lay.B_LEFT] = max(0, self.end - self.next)
+        self._flushed_ns = now
 
     def _ended(self, spent: int) -> bool:
         """Publish the end of the piece; False if there is more to run after all."""
@@ -155,20 +225,23 @@ class Chunk:
         except BaseException as problem:
             self._failed(index, problem, item)
             return
-        if type(value) not in codec.PLAIN_TYPES:
-            # Taken now: the next item may change what this one returned.
-            self._plain = False
-            try:
-                value = deliver.seal(self._worker, value)
-            except ResultEncodeError as problem:
-                self._failed(index, problem, item)
-                return
-            if value.buffers:
-                # They are still the object's own memory until they are in a memory file.
-                self.values.append(value)
-                self.flush()
-                return
-        self.values.append(value)
+        if type(value) in codec.PLAIN_TYPES:
+            self.values.append(value)
+        else:
+            self._seal_one(index, value, item)
+
+    def _seal_one(self, index: int, value: Any, item: Any) -> None:
+        """Pickle a result that can be changed, now: the next item may change it."""
+        self._plain = False
+        try:
+            one = deliver.seal(self._worker, value)
+        except ResultEncodeError as problem:
+            self._failed(index, problem, item)
+            return
+        self.values.append(one)
+        if one.buffers:
+            # They are still the object's own memory until they are in a memory file.
+            self.flush()
 
     def _block(self, start: int, stop: int) -> None:
         row = self._row.plain

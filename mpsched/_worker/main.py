@@ -87,6 +87,8 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
             if worker.stopping():
                 return
             fruitless += 1
+            if fruitless == 1 and idle.linger(worker):
+                continue
             if fruitless > 1 and idle.park(worker):
                 fruitless = 1
             if fruitless > 4:

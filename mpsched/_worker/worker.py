@@ -38,6 +38,7 @@ class Worker:
         local: handles that are CLAIMED by this worker, oldest first. `popleft` by the main thread is
             the start of a root; the helper thread takes from the right or removes one (both atomic).
         current: handle of the root that runs, or None.
+        recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
         write_lock: guards the result ring between the main and the helper thread.
     """
@@ -77,7 +78,7 @@ class Worker:
         self.busy_ns = 0
         self.last_flush_ns = 0
         self.unflushed = 0
-        self._recent_ns = 0.0
+        self.recent_ns = 0.0
         self._context: TaskContext | None = None
         # Which victim comes first must differ between workers and between tries.
         self._dice = index * 2654435761 + incarnation
@@ -149,7 +150,7 @@ class Worker:
 
     def _claim_limit(self) -> int:
         """Roots to take at once: `claim_s` of work by the recent average, 1 to 128."""
-        recent = self._recent_ns
+        recent = self.recent_ns
         if recent <= 0:
             return 1
         return max(1, min(128, int(self.settings.claim_s * 1e9 / recent)))
@@ -209,8 +210,8 @@ class Worker:
         fresh = self.executed - words[block + lay.B_EXECUTED]
         if fresh > 0:
             mean = (self.busy_ns - words[block + lay.B_BUSY_NS]) / fresh
-            recent = self._recent_ns
-            self._recent_ns = mean + 1.0 if not recent else recent + (mean - recent) * 0.5
+            recent = self.recent_ns
+            self.recent_ns = mean + 1.0 if not recent else recent + (mean - recent) * 0.5
         words[block + lay.B_EXECUTED] = self.executed
         words[block + lay.B_ITEMS] = self.items
         words[block + lay.B_BUSY_NS] = self.busy_ns
