@@ -260,6 +260,11 @@ class Chunk:
             self.next = bad + 1
         else:
             self._keep(start, fresh)
+            bad = start + len(fresh)
+            if bad < stop:
+                # A StopIteration of the function ended the loop as if the items had.
+                self._failed(bad, StopIteration("raised by the function"), row[bad])
+                self.next = bad + 1
 
     def _take_fresh(self) -> None:
         """Take the first plain results of the block that runs; write lock held.
