@@ -46,6 +46,22 @@ def pool(shared_pool: WorkStealingExecutor) -> Iterator[WorkStealingExecutor]:
     settle(shared_pool)
 
 
+@pytest.fixture(scope="module")
+def shared_default_pool(request: pytest.FixtureRequest) -> Iterator[WorkStealingExecutor]:
+    """A pool that starts in the default way, or as `--start-method` says."""
+    ex = WorkStealingExecutor(WORKERS, mp_context=request.config.getoption("--start-method"))
+    settle(ex)
+    yield ex
+    ex.shutdown()
+
+
+@pytest.fixture
+def default_pool(shared_default_pool: WorkStealingExecutor) -> Iterator[WorkStealingExecutor]:
+    """As `pool`, for what does not depend on how workers are started."""
+    yield shared_default_pool
+    settle(shared_default_pool)
+
+
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
     """A gate, opened at the end at the latest, so that a failed test hangs nobody."""

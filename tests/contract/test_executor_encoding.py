@@ -42,13 +42,16 @@ def error_of(future: cf.Future[Any]) -> BaseException:
     ids=["lock", "generator", "socket", "nested", "deep"],
 )
 def test_argument_that_cannot_be_pickled_fails_its_future(
-    pool: WorkStealingExecutor, make: Callable[[], Any]
+    default_pool: WorkStealingExecutor, make: Callable[[], Any]
 ) -> None:
-    """Not the call of `submit`: whoever reads the future sees it, and the pool goes on."""
+    """Not the call of `submit`: whoever reads the future sees it, and the default_pool goes on."""
     value = make()
-    good = pool.submit(tasks.square, 2)
-    bad = [pool.submit(tasks.identity, value), pool.submit(tasks.everything, 1, key=value)]
-    more = pool.submit(tasks.square, 3)
+    good = default_pool.submit(tasks.square, 2)
+    bad = [
+        default_pool.submit(tasks.identity, value),
+        default_pool.submit(tasks.everything, 1, key=value),
+    ]
+    more = default_pool.submit(tasks.square, 3)
     for future in bad:
         assert future.done()
         error = error_of(future)
@@ -83,28 +86,28 @@ def test_function_that_cannot_be_pickled_fails_its_future(pool: WorkStealingExec
 
 @pytest.mark.parametrize("how", HOW)
 def test_argument_that_goes_off_when_pickled_fails_its_future(
-    pool: WorkStealingExecutor, how: str
+    default_pool: WorkStealingExecutor, how: str
 ) -> None:
     """`__reduce__` may raise what it likes, SystemExit too; a real Ctrl-C is not swallowed."""
     if how == "interrupt":
         with pytest.raises(KeyboardInterrupt):
-            pool.submit(tasks.identity, faults.Bomb("pickle", how))
+            default_pool.submit(tasks.identity, faults.Bomb("pickle", how))
     else:
-        error = error_of(pool.submit(tasks.identity, faults.Bomb("pickle", how)))
+        error = error_of(default_pool.submit(tasks.identity, faults.Bomb("pickle", how)))
         assert isinstance(error, EncodeError)
-    assert pool.submit(tasks.square, 3).result() == 9
+    assert default_pool.submit(tasks.square, 3).result() == 9
 
 
 @pytest.mark.parametrize("how", HOW)
 def test_argument_that_goes_off_when_unpickled_fails_its_future(
-    pool: WorkStealingExecutor, how: str
+    default_pool: WorkStealingExecutor, how: str
 ) -> None:
     """In the worker, which lives on."""
-    before = [worker.pid for worker in pool.stats().workers]
+    before = [worker.pid for worker in default_pool.stats().workers]
     futures: list[cf.Future[Any]] = []
     for number in range(6):
-        futures.append(pool.submit(tasks.identity, faults.Bomb("unpickle", how)))
-        futures.append(pool.submit(tasks.square, number))
+        futures.append(default_pool.submit(tasks.identity, faults.Bomb("unpickle", how)))
+        futures.append(default_pool.submit(tasks.square, number))
     for number, future in enumerate(futures):
         if number % 2:
             assert future.result(HANG_S) == (number // 2) ** 2
@@ -114,22 +117,22 @@ def test_argument_that_goes_off_when_unpickled_fails_its_future(
             assert "arguments" in str(error)
             if how == "raise":
                 assert "RuntimeError: the bomb went off" in str(error)
-    assert [worker.pid for worker in pool.stats().workers] == before
+    assert [worker.pid for worker in default_pool.stats().workers] == before
 
 
 @pytest.mark.parametrize("when", ["pickle", "unpickle"])
 @pytest.mark.parametrize("how", HOW)
 def test_result_that_goes_off_fails_its_future(
-    pool: WorkStealingExecutor, when: str, how: str
+    default_pool: WorkStealingExecutor, when: str, how: str
 ) -> None:
     """Found in the worker, so that the parent never unpickles it."""
-    before = [worker.pid for worker in pool.stats().workers]
-    bad = [pool.submit(faults.make, when, how) for _ in range(3)]
-    good = [pool.submit(tasks.square, number) for number in range(3)]
+    before = [worker.pid for worker in default_pool.stats().workers]
+    bad = [default_pool.submit(faults.make, when, how) for _ in range(3)]
+    good = [default_pool.submit(tasks.square, number) for number in range(3)]
     for future in bad:
         assert isinstance(error_of(future), ResultEncodeError)
     assert [future.result(HANG_S) for future in good] == [0, 1, 4]
-    assert [worker.pid for worker in pool.stats().workers] == before
+    assert [worker.pid for worker in default_pool.stats().workers] == before
 
 
 def test_result_that_cannot_be_pickled_fails_its_future(pool: WorkStealingExecutor) -> None:

@@ -134,18 +134,18 @@ def test_failure_leaves_the_worker_as_it_is(pool: WorkStealingExecutor) -> None:
     ],
 )
 def test_failure_keeps_its_type_and_arguments(
-    pool: WorkStealingExecutor, kind: type[BaseException], args: tuple[Any, ...]
+    default_pool: WorkStealingExecutor, kind: type[BaseException], args: tuple[Any, ...]
 ) -> None:
     """Whatever a task raises is what the future holds; the worker lives on."""
-    before = [worker.pid for worker in pool.stats().workers]
-    future = pool.submit(faults.raise_kind, kind, *args)
+    before = [worker.pid for worker in default_pool.stats().workers]
+    future = default_pool.submit(faults.raise_kind, kind, *args)
     error = error_of(future)
     assert type(error) is type(kind(*args))
     assert error.args == kind(*args).args
     assert str(error) == str(kind(*args))
     assert future.done()
     assert not future.cancelled()
-    assert [worker.pid for worker in pool.stats().workers] == before
+    assert [worker.pid for worker in default_pool.stats().workers] == before
 
 
 def test_sys_exit_is_the_tasks_own_error(pool: WorkStealingExecutor) -> None:
@@ -192,18 +192,18 @@ def test_notes_of_the_task_are_kept(pool: WorkStealingExecutor) -> None:
     ],
 )
 def test_exception_that_does_not_survive_gets_a_stand_in(
-    pool: WorkStealingExecutor, error: type[Exception], name: str
+    default_pool: WorkStealingExecutor, error: type[Exception], name: str
 ) -> None:
     """RemoteError names the class and the text, and has the remote traceback."""
     args = (1, 2) if error is faults.NeedsTwo else ("text",)
-    found = error_of(pool.submit(faults.raise_kind, error, *args))
+    found = error_of(default_pool.submit(faults.raise_kind, error, *args))
     assert isinstance(found, RemoteError)
     assert found.class_name.endswith(name)
     assert name in str(found)
     assert "raise_kind" in str(found.__cause__)
     if error is faults.NeedsTwo:
         assert found.message == "needs 1 and 2"
-    assert pool.submit(tasks.square, 3).result() == 9
+    assert default_pool.submit(tasks.square, 3).result() == 9
 
 
 def test_exception_that_cannot_be_shown_is_still_an_error(pool: WorkStealingExecutor) -> None:
@@ -249,10 +249,10 @@ def test_failure_that_nobody_reads_is_logged_once(
 
 @pytest.mark.parametrize("read", ["result", "exception", "callback"])
 def test_failure_that_was_read_is_not_logged(
-    pool: WorkStealingExecutor, caplog: pytest.LogCaptureFixture, read: str
+    default_pool: WorkStealingExecutor, caplog: pytest.LogCaptureFixture, read: str
 ) -> None:
     """Whoever asked has seen it, in a callback too."""
-    future = pool.submit(tasks.fail, "seen")
+    future = default_pool.submit(tasks.fail, "seen")
     if read == "callback":
         with cf.ThreadPoolExecutor(1):
             done: list[Any] = []

@@ -277,28 +277,52 @@ def test_main_of_a_prompt(start_method: str) -> None:
         time.sleep(0.01)
 
 
+# Cells that are changed and run again on the same pool, and a pool that is dropped.
+CELLS = [
+    "FEE = 1\ndef cost(n):\n    return n + FEE",
+    "pool = mpsched.WorkStealingExecutor(2, mp_context=METHOD)",
+    "print(pool.submit(cost, 1).result())",
+    "FEE = 2",
+    "print(pool.submit(cost, 1).result())",
+    "class Thing:\n    kind = 1",
+    "print(pool.submit(lambda t: (t.kind, isinstance(t, Thing)), Thing()).result())",
+    "class Thing:\n    kind = 2",
+    "print(pool.submit(lambda t: (t.kind, isinstance(t, Thing)), Thing()).result())",
+    "pool = mpsched.WorkStealingExecutor(1, mp_context=METHOD)",
+    "print(pool.submit(cost, 2).result())",
+    "pool.shutdown()",
+]
+EXPECTED_OF_CELLS = EXPECTED + "2\n3\n(1, True)\n(2, True)\n4\n"
+
+
+def cells(start_method: str) -> list[str]:
+    """Return the program, part by part, and the cells above."""
+    return statements(program(start_method)) + [
+        cell.replace("METHOD", repr(start_method)) for cell in CELLS
+    ]
+
+
+def test_main_of_cells(start_method: str) -> None:
+    """What a notebook does, without its kernel: a `__main__` without a file, cell after cell."""
+    result = run_script(
+        f"""
+import sys, types
+main = sys.modules["__main__"] = types.ModuleType("__main__")
+for number, cell in enumerate({cells(start_method)!r}):
+    exec(compile(cell, f"<cell {{number}}>", "exec"), vars(main))
+"""
+    )
+    assert (result.rc, result.err, result.out) == (0, "", EXPECTED_OF_CELLS)
+
+
 def test_main_of_a_notebook(start_method: str) -> None:
-    """A real IPython kernel, one cell after the other; cells may be changed and run again."""
+    """A real IPython kernel; needs the extra `notebook`."""
     pytest.importorskip("ipykernel")
     pytest.importorskip("jupyter_client")
     result = run_script(
         f"""
 from jupyter_client.manager import start_new_kernel
-CELLS = {statements(program(start_method))!r}
-CELLS += [
-    "FEE = 1\\ndef cost(n):\\n    return n + FEE",
-    "pool = mpsched.WorkStealingExecutor(2, mp_context={start_method!r})",
-    "print(pool.submit(cost, 1).result())",
-    "FEE = 2",
-    "print(pool.submit(cost, 1).result())",
-    "class Thing:\\n    kind = 1",
-    "print(pool.submit(lambda t: (t.kind, isinstance(t, Thing)), Thing()).result())",
-    "class Thing:\\n    kind = 2",
-    "print(pool.submit(lambda t: (t.kind, isinstance(t, Thing)), Thing()).result())",
-    "pool = mpsched.WorkStealingExecutor(1)  # the one before is dropped",
-    "print(pool.submit(cost, 2).result())",
-    "pool.shutdown()",
-]
+CELLS = {cells(start_method)!r}
 manager, client = start_new_kernel()
 def show(message):
     if message["msg_type"] == "stream":
@@ -320,8 +344,7 @@ manager.shutdown_kernel()
         },
         timeout=100,
     )
-    more = "2\n3\n(1, True)\n(2, True)\n4\n"
-    assert (result.rc, result.out) == (0, EXPECTED + more), result.err
+    assert (result.rc, result.out) == (0, EXPECTED_OF_CELLS), result.err
 
 
 def statements(text: str) -> list[str]:

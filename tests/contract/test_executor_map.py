@@ -22,13 +22,15 @@ HANG_S = 60.0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 100, 5000])
-def test_map_gives_what_the_builtin_map_gives(pool: WorkStealingExecutor, count: int) -> None:
+def test_map_gives_what_the_builtin_map_gives(
+    default_pool: WorkStealingExecutor, count: int
+) -> None:
     """The same results in the same order, for sized inputs and for generators."""
     expected = [n * n for n in range(count)]
-    assert list(pool.map(tasks.square, range(count))) == expected
-    assert list(pool.map(tasks.square, list(range(count)))) == expected
-    assert list(pool.map(tasks.square, (n for n in range(count)))) == expected
-    assert list(pool.map(tasks.square, iter(range(count)))) == expected
+    assert list(default_pool.map(tasks.square, range(count))) == expected
+    assert list(default_pool.map(tasks.square, list(range(count)))) == expected
+    assert list(default_pool.map(tasks.square, (n for n in range(count)))) == expected
+    assert list(default_pool.map(tasks.square, iter(range(count)))) == expected
 
 
 def test_map_takes_every_kind_of_iterable(pool: WorkStealingExecutor) -> None:
@@ -108,12 +110,12 @@ def test_starmap_unpacks_each_item(pool: WorkStealingExecutor) -> None:
 @pytest.mark.parametrize("name", ["chunksize", "buffersize"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "1", True])
 def test_map_refuses_sizes_that_make_no_sense(
-    pool: WorkStealingExecutor, name: str, value: Any
+    default_pool: WorkStealingExecutor, name: str, value: Any
 ) -> None:
     """The message names the parameter and the value, at the call."""
     options: dict[str, Any] = {name: value}
     with pytest.raises((ValueError, TypeError), match=name):
-        pool.map(tasks.square, [1], **options)
+        default_pool.map(tasks.square, [1], **options)
 
 
 def test_map_refuses_unknown_keywords(pool: WorkStealingExecutor) -> None:

@@ -166,15 +166,17 @@ def bomb_if(bad: set[int], when: str, number: int) -> Any:
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration])
 def test_map_keeps_exceptions_of_unusual_kinds(
-    pool: WorkStealingExecutor, kind: type[BaseException]
+    default_pool: WorkStealingExecutor, kind: type[BaseException]
 ) -> None:
     """Also those that would end a loop or a process."""
     found: list[Any] = list(
-        pool.map(functools.partial(faults.raise_if, kind, 5), range(10), return_exceptions=True)
+        default_pool.map(
+            functools.partial(faults.raise_if, kind, 5), range(10), return_exceptions=True
+        )
     )
     assert [one for n, one in enumerate(found) if n != 5] == [n for n in range(10) if n != 5]
     assert type(found[5]) is kind
-    results = pool.map(functools.partial(faults.raise_if, kind, 5), range(10))
+    results = default_pool.map(functools.partial(faults.raise_if, kind, 5), range(10))
     assert [next(results) for _ in range(5)] == list(range(5))
     if kind is StopIteration:
         # As in any generator: a StopIteration inside would end it silently.

@@ -166,7 +166,7 @@ def test_map_pulls_the_input_in_the_callers_thread(pool: WorkStealingExecutor) -
 @pytest.mark.parametrize("position", [0, 1, 5, 500])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_map_gives_the_error_of_the_input_to_the_consumer(
-    pool: WorkStealingExecutor, position: int, ordered: bool
+    default_pool: WorkStealingExecutor, position: int, ordered: bool
 ) -> None:
     """What came before it is delivered, then the error of the generator is raised as it is."""
 
@@ -176,9 +176,9 @@ def test_map_gives_the_error_of_the_input_to_the_consumer(
 
     results: list[int] = []
     with pytest.raises(LookupError, match="in the input"):
-        results.extend(pool.map(tasks.square, inputs(), ordered=ordered))
+        results.extend(default_pool.map(tasks.square, inputs(), ordered=ordered))
     assert sorted(results) == [n * n for n in range(position)]
-    assert pool.submit(tasks.square, 3).result(HANG_S) == 9
+    assert default_pool.submit(tasks.square, 3).result(HANG_S) == 9
 
 
 def test_map_closes_the_input_it_does_not_finish(pool: WorkStealingExecutor) -> None:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     ],
 )
 def test_names_of_other_pools_name_their_replacement(
-    pool: WorkStealingExecutor, name: str, replacement: str
+    default_pool: WorkStealingExecutor, name: str, replacement: str
 ) -> None:
     """What is written against multiprocessing.Pool finds its way."""
     with pytest.raises(AttributeError, match=replacement) as caught:
-        getattr(pool, name)
+        getattr(default_pool, name)
     assert name in str(caught.value)
-    assert not hasattr(pool, name)
+    assert not hasattr(default_pool, name)
 
 
 @pytest.mark.parametrize(
@@ -42,21 +42,23 @@ def test_names_of_other_pools_name_their_replacement(
     [("get", "result"), ("wait", "result"), ("ready", "done"), ("successful", "exception")],
 )
 def test_names_of_other_futures_name_their_replacement(
-    pool: WorkStealingExecutor, name: str, replacement: str
+    default_pool: WorkStealingExecutor, name: str, replacement: str
 ) -> None:
     """AsyncResult's methods too."""
-    future = pool.submit(tasks.square, 3)
+    future = default_pool.submit(tasks.square, 3)
     with pytest.raises(AttributeError, match=replacement):
         getattr(future, name)
     assert future.result() == 9
 
 
-def test_names_that_nobody_has_are_plain_attribute_errors(pool: WorkStealingExecutor) -> None:
+def test_names_that_nobody_has_are_plain_attribute_errors(
+    default_pool: WorkStealingExecutor,
+) -> None:
     """With the class and the name."""
     with pytest.raises(AttributeError, match=r"WorkStealingExecutor.*submitt"):
-        pool.submitt  # noqa: B018 - the access is the question
+        default_pool.submitt  # noqa: B018 - the access is the question
     with pytest.raises(AttributeError, match=r"Future.*resultt"):
-        pool.submit(tasks.square, 3).resultt  # noqa: B018 - as above
+        default_pool.submit(tasks.square, 3).resultt  # noqa: B018 - as above
 
 
 def test_signatures_are_those_that_were_promised() -> None:

@@ -47,7 +47,7 @@ CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("fn", "args"), CALLS, ids=range(len(CALLS)))
 def test_serial_outcome_is_that_of_a_worker(
-    pool: WorkStealingExecutor,
+    default_pool: WorkStealingExecutor,
     serial: WorkStealingExecutor,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
@@ -62,7 +62,7 @@ def test_serial_outcome_is_that_of_a_worker(
         notes = [note.partition(": ")[2] for note in error.__notes__]
         return type(error), error.args, notes, future.attempts
 
-    assert outcome(serial) == outcome(pool)
+    assert outcome(serial) == outcome(default_pool)
 
 
 def test_serial_runs_at_the_call_in_the_callers_thread(serial: WorkStealingExecutor) -> None:
@@ -99,10 +99,10 @@ def test_serial_futures_work_with_the_standard_library(serial: WorkStealingExecu
 
 
 def test_serial_map_is_that_of_workers(
-    pool: WorkStealingExecutor, serial: WorkStealingExecutor
+    default_pool: WorkStealingExecutor, serial: WorkStealingExecutor
 ) -> None:
     """Sized and not, several inputs, errors, unordered."""
-    for ex in (pool, serial):
+    for ex in (default_pool, serial):
         assert list(ex.map(tasks.square, range(10))) == [n * n for n in range(10)]
         assert list(ex.map(tasks.add, [1, 2], itertools.count())) == [1, 3]
         assert list(ex.starmap(pow, [(2, 3), (3, 2)])) == [8, 9]

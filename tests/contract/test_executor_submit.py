@@ -53,10 +53,10 @@ def test_submit_runs_in_another_process(pool: WorkStealingExecutor) -> None:
     ],
 )
 def test_submit_passes_arguments_as_they_are(
-    pool: WorkStealingExecutor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    default_pool: WorkStealingExecutor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Positional and keyword arguments arrive unchanged."""
-    assert pool.submit(tasks.everything, *args, **kwargs).result() == (args, kwargs)
+    assert default_pool.submit(tasks.everything, *args, **kwargs).result() == (args, kwargs)
 
 
 def test_submit_leaves_every_keyword_to_the_function(pool: WorkStealingExecutor) -> None:
@@ -124,19 +124,19 @@ def test_submit_takes_callables_of_every_kind(
     "value", [3, None, "f", [len], tasks.square(3)], ids=["int", "none", "str", "list", "called"]
 )
 def test_submit_refuses_what_cannot_be_called_at_once(
-    pool: WorkStealingExecutor, value: Any
+    default_pool: WorkStealingExecutor, value: Any
 ) -> None:
     """`submit(fn(x))` and the like are a TypeError of the call, which says what to write."""
     with pytest.raises(TypeError, match="submit\\(fn, x\\)"):
-        pool.submit(value)
+        default_pool.submit(value)
     with pytest.raises(TypeError, match="function"):
-        pool.options(priority=1).submit(value)
+        default_pool.options(priority=1).submit(value)
     with pytest.raises(TypeError, match="function"):
-        pool.run(value)
+        default_pool.run(value)
     with pytest.raises(TypeError, match="function"):
-        pool.map(value, [1])
+        default_pool.map(value, [1])
     with pytest.raises(TypeError, match="function"):
-        pool.starmap(value, [(1,)])
+        default_pool.starmap(value, [(1,)])
 
 
 def test_submit_without_a_function_is_a_type_error(pool: WorkStealingExecutor) -> None:
