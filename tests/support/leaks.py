@@ -12,6 +12,10 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Every process that a test run starts by exec inherits this variable with the run's own value, so
 # that it is found in `/proc/PID/environ` even when its parent is gone.
@@ -90,13 +94,14 @@ def processes_of_run(run: str) -> dict[int, str]:
     process group and its command line.
     """
     me = os.getpid()
-    group, command = os.getpgrp(), _command_line(me)
+    group, command = str(os.getpgrp()), _command_line(me)
+    live = _live()
     forked = {
         pid: command
-        for pid in live_pids()
-        if pid != me and _group_of(pid) == group and _command_line(pid) == command
+        for pid, fields in live.items()
+        if fields[2] == group and pid != me and _command_line(pid) == command
     }
-    return processes_marked(run) | forked
+    return _marked(run, live) | forked
 
 
 def processes_marked(run: str) -> dict[int, str]:
@@ -104,21 +109,25 @@ def processes_marked(run: str) -> dict[int, str]:
 
     A forked process has the mark of the exec'd one that it comes from.
     """
+    return _marked(run, live_pids())
+
+
+def _marked(run: str, pids: Iterable[int]) -> dict[int, str]:
     mark = f"{RUN_VARIABLE}={run}".encode()
     found = {}
-    for pid in live_pids():
+    for pid in pids:
         try:
-            environ = (_PROC / str(pid) / "environ").read_bytes()
+            environ = _read(pid, "environ")
         except OSError:  # gone meanwhile, or another user's
             continue
-        if mark in environ.split(b"\0"):
+        if mark in environ and mark in environ.split(b"\0"):
             found[pid] = _command_line(pid)
     return found
 
 
 def processes_of_session(session: int) -> dict[int, str]:
     """Return pid -> command line of the live processes in a session."""
-    return {pid: _command_line(pid) for pid in live_pids() if _session_of(pid) == session}
+    return {pid: _command_line(pid) for pid, fields in _live().items() if fields[3] == str(session)}
 
 
 def _all_pids() -> list[int]:
@@ -128,15 +137,27 @@ def _all_pids() -> list[int]:
 def _stat(pid: int) -> list[str]:
     """Return the fields of `/proc/PID/stat` after the command name; [] if it is gone."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+        text = _read(pid, "stat")
     except OSError:
         return []
-    return text.rpartition(")")[2].split()
+    return text.rpartition(b")")[2].decode("ascii").split()
+
+
+def _read(pid: int, name: str) -> bytes:
+    # Every test looks at every process of the machine, twice: `pathlib` would be most of the time.
+    with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+        return file.read()
+
+
+def _live() -> dict[int, list[str]]:
+    """Return pid -> fields of `stat` of all processes but those that only wait to be reaped."""
+    found = {pid: _stat(pid) for pid in _all_pids()}
+    return {pid: fields for pid, fields in found.items() if fields and fields[0] not in {"Z", "X"}}
 
 
 def live_pids() -> list[int]:
     """Return all processes but those that have ended and only wait to be reaped."""
-    return [pid for pid in _all_pids() if (fields := _stat(pid)) and fields[0] not in {"Z", "X"}]
+    return list(_live())
 
 
 def _group_of(pid: int) -> int:
@@ -144,14 +165,9 @@ def _group_of(pid: int) -> int:
     return int(fields[2]) if fields else -1
 
 
-def _session_of(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[3]) if fields else -1
-
-
 def _command_line(pid: int) -> str:
     try:
-        raw = (_PROC / str(pid) / "cmdline").read_bytes()
+        raw = _read(pid, "cmdline")
     except OSError:
         return ""
     return raw.replace(b"\0", b" ").decode("utf-8", "replace").strip() or "(no command line)"
