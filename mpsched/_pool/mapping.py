@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("mpsched")
 
+_FRUITLESS = 4
+"""Workers that may die in a row before they started an item: it is the function that kills them."""
 _GROWTH = 16
 """A piece is at most so many times larger than the largest before: a first estimate may be wrong."""
 
@@ -99,6 +101,7 @@ class MapRun:
         self._splits: deque[tuple[Task, int, list[Any]]] = deque()
         self._careful = 0  # items before it go one by one: one of them cannot be sent
         self._rest_error: Callable[[], BaseException] | None = None
+        self._fruitless = 0
         self._cut = False
         self._average_ns = 0.0
         self._largest = 1
@@ -294,6 +297,8 @@ class MapRun:
 
     def ended(self, task: Task, ns: int, count: int) -> None:
         """A piece is over: `count` items were run in `ns` nanoseconds."""
+        if count:
+            self._fruitless = 0
         if count and task.items is not None:
             average = max(1.0, ns / count)
             old = self._average_ns
@@ -322,7 +327,13 @@ class MapRun:
         if task.id not in self.outstanding:
             return
         self._take_splits()
+        self._fruitless = 0 if started else self._fruitless + 1
         begin = min(task.start + started, task.end)
+        if self._fruitless >= _FRUITLESS:
+            begin = task.end
+            self._rest_error = lambda: death(task.start)
+            self.queued = False
+            self.requeue()
         for index in range(task.start, begin):
             if not self._has(index, task.start):
                 self.deliver_error(task, index, death(index))

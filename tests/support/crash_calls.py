@@ -379,3 +379,13 @@ def fork_at(index: int, log: str) -> int:
         if child:
             os.waitpid(child, 0)
     return index
+
+
+class Poison:
+    """A function that kills each worker that unpickles it."""
+
+    def __call__(self, item: Any) -> Any:
+        return item
+
+    def __reduce__(self) -> Any:
+        return act, ("_exit 3",)
