@@ -11,8 +11,6 @@ import itertools
 import logging
 import pickle
 import threading
-import time
-import weakref
 from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
@@ -25,7 +23,8 @@ from mpsched._tasks.sealed import Sealed
 from mpsched.errors import EncodeError, WorkerDied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    import weakref
+    from collections.abc import Callable, Sequence
 
     from mpsched._pool.calls import Callee
     from mpsched._pool.core import Pool
@@ -37,20 +36,6 @@ _FRUITLESS = 4
 """Workers that may die in a row before they started an item: it is the function that kills them."""
 _GROWTH = 16
 """A piece is at most so many times larger than the largest before: a first estimate may be wrong."""
-
-
-@final
-class MapResults(itertools.chain[Any]):
-    """The iterator that `map` returns: a generator of rows, run through in C.
-
-    A row of plain results costs a tenth of what a Python generator would take to hand them out.
-    """
-
-    blocks: Generator[Iterable[Any], None, None]
-
-    def close(self) -> None:
-        """Cancel what has not started, as closing a generator does."""
-        self.blocks.close()
 
 
 @final
@@ -432,7 +417,7 @@ class MapRun:
         self._advance(start, len(items))
         self._close(nobody)
 
-    # --- consumer -----------------------------------------------------------------------------------
+    # --- consumer: see consume.py -----------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Start nothing more of it; running pieces stop after their current item."""
@@ -441,168 +426,6 @@ class MapRun:
             self._pool.revoker.cancel_piece(task)
         self._check_finished()
         self._pool.ring()
-
-    def iterate(
-        self,
-        *,
-        timeout: float | None,
-        return_exceptions: bool,
-        more: Iterator[Any] | None,
-        ahead: int,
-        grow: bool,
-    ) -> Iterator[Any]:
-        """Return the iterator over the results. Called once.
-
-        `more` are items that are pulled while at most `ahead` are not read; with `grow` as many
-        more as the measured speed asks for.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        blocks = self._results(deadline, timeout, return_exceptions, more, ahead, grow)
-        ring = self._pool.ring  # not `self`: it would live as long as its own iterator's reference
-        self._consumer = weakref.ref(blocks, lambda _: ring())
-        results: Any = MapResults.from_iterable(blocks)
-        results.blocks = blocks
-        return results  # type: ignore[no-any-return]
-
-    def _results(
-        self,
-        deadline: float | None,
-        timeout: float | None,
-        return_exceptions: bool,
-        more: Iterator[Any] | None,
-        ahead: int,
-        grow: bool,
-    ) -> Generator[Iterable[Any], None, None]:
-        """Yield the results, some at a time; what raises here ends the iteration."""
-        position = 0
-        self._started = True
-        complete = False
-        try:
-            while True:
-                if more is not None and not (self.closed or self._cut):
-                    wanted = ahead
-                    if grow and self._average_ns:
-                        # Pieces of some milliseconds for every worker, and as much again ahead.
-                        seconds = 4 * self._pool.settings.chunk_s * self._pool.width
-                        wanted = max(ahead, min(100_000, int(seconds * 1e9 / self._average_ns)))
-                    if self.total - position <= wanted // 2 or position >= self.total:
-                        self.pull(more, wanted - (self.total - position))
-                if position >= self.total and self.closed:
-                    break
-                block = None
-                if position < self.total:
-                    block = self._take(position, deadline, timeout)
-                if block is None:
-                    raise self._pool.refused()  # it was shut down while the input had not ended
-                position += block.count
-                if block.error is not None:
-                    error = block.error()
-                    if not return_exceptions:
-                        try:
-                            raise error
-                        finally:
-                            del error, block
-                    yield (error,)
-                    continue
-                results, block.results = block.results, None
-                if results is None:
-                    continue
-                row = results.row()
-                if row.plain is not None:
-                    yield row.plain
-                    continue
-                for value, problem in results.each(row):
-                    if problem is None:
-                        yield (value,)
-                    elif return_exceptions:
-                        yield (problem,)
-                    else:
-                        raise problem
-            complete = True
-            if self._input_error is not None:
-                try:
-                    raise self._input_error
-                finally:
-                    self._input_error = None
-        finally:
-            if not complete:
-                self.cancel()
-
-    def pull(self, more: Iterator[Any], count: int) -> None:
-        """Take up to `count` further items from the caller's iterator, in the caller's thread."""
-        fresh = []
-        ended = False
-        try:
-            for item in more:
-                fresh.append(item)
-                if len(fresh) >= count:
-                    break
-            else:
-                ended = True
-        except Exception as problem:
-            # The consumer gets it in its place: behind the items that came before it.
-            self._input_error = problem
-            ended = True
-        except BaseException:
-            ended = True
-            raise
-        finally:
-            if fresh:
-                carved = self._next - self._base
-                if carved > 4096:
-                    self._drop(carved)
-                self._items.extend(fresh)
-                self.total += len(fresh)
-            if ended:
-                # Not before the last items are counted: else the results of those before them could
-                # end the map.
-                self.closed = True
-            if fresh or ended:
-                self.requeue()
-                self._pool.dispatcher.pump()
-
-    def _drop(self, carved: int) -> None:
-        """Let go of items that are in pieces; the dispatcher must not be carving."""
-        section = self._pool.dispatcher.section
-        if section.try_enter():
-            try:
-                self._items = self._items[carved:]
-                self._base += carved
-            finally:
-                section.leave()
-
-    def _take(self, position: int, deadline: float | None, timeout: float | None) -> Block | None:
-        """Wait for the next block: the one at `position`, or whichever comes."""
-
-        def there() -> bool:
-            return position in self._blocks if self._ordered else bool(self._arrived)
-
-        while not there():
-            if self.finished and not there():
-                # A cancelled run, or one whose pool is gone.
-                return None
-            if not self._pool.leader.lead(lambda: there() or self.finished, deadline):
-                self._follow(there, deadline, timeout)
-        block = self._blocks[position] if self._ordered else self._arrived.popleft()
-        # As long as its piece runs, its record may be seen again: keep that it came.
-        if block.task is None:
-            self._blocks.pop(block.start, None)
-        else:
-            block.read = True
-        return block
-
-    def _follow(
-        self, there: Callable[[], bool], deadline: float | None, timeout: float | None
-    ) -> None:
-        self._pool.ring()  # as Future.result does
-        with self.condition:
-            self._waiting = True
-            while not there() and not self.finished:
-                self._pool.check_process()
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise TimeoutError(f"map was not done after {timeout} seconds")
-                self.condition.wait(left)
 
     def report(self) -> None:
         """Log failures that nobody saw, once: the pool is being left."""

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._pool import consume
 from mpsched._pool.mapping import MapRun
 from mpsched._pool.serial import SerialPool
 
@@ -79,7 +80,8 @@ def start_map(
         more = None if closed else iter(source)
         ahead = buffersize or max(64, 16 * pool.width)
         # Made before the run is started: once it is gone, nobody reads, and the pool knows.
-        results = run.iterate(
+        results = consume.iterate(
+            run,
             timeout=timeout,
             return_exceptions=return_exceptions,
             more=more,
@@ -88,7 +90,7 @@ def start_map(
         )
         pool.start_run(run)
         if more is not None:
-            run.pull(more, ahead)
+            consume.pull(run, more, ahead)
     return bar(results, total=total) if bar is not None else results
 
 
