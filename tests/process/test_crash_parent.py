@@ -208,10 +208,14 @@ def test_initializer_that_fails_for_ever_fails_the_pool(tmp_path: Path) -> None:
         (tmp_path / "bad").touch()
         kill(pids(ex)[0])
         futures: list[mpsched.Future[int]] = []
-        with pytest.raises(PoolFailed, match=r"initializer failed.*a bad start"):
+
+        def submit_until_refused() -> None:
             while True:
                 futures.append(ex.submit(calls.identity, 1))
                 time.sleep(0.01)
+
+        with pytest.raises(PoolFailed, match=r"initializer failed.*a bad start"):
+            submit_until_refused()
         errors = [future.exception(DEADLINE_S) for future in futures]
         assert {type(error) for error in errors if error is not None} <= {PoolFailed}
         assert ex.state == "failed"

@@ -85,7 +85,8 @@ class View:
         return type(self)(self._memory.cast(form), self._stores)
 
     def tolist(self) -> list[int]:
-        return cast("list[int]", self._memory.tolist())
+        words: list[int] = self._memory.tolist()
+        return words
 
 
 class StateView(View):
