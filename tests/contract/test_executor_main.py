@@ -316,7 +316,7 @@ for number, cell in enumerate({cells(start_method)!r}):
 
 
 def test_main_of_a_notebook(start_method: str) -> None:
-    """A real IPython kernel; needs the extra `notebook`."""
+    """A real IPython kernel; it needs the extra `notebook`."""
     pytest.importorskip("ipykernel")
     pytest.importorskip("jupyter_client")
     result = run_script(
