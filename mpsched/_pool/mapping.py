@@ -256,6 +256,7 @@ class MapRun:
 
     def _add(self, block: Block) -> None:
         if block.start in self._blocks:
+            self._notify()  # the first time may have been interrupted just before
             return
         # Noted first, so that a block that is seen again is known; then it is there.
         again = block.task is not None and block.task.parts[-1:] == [block.start]
@@ -270,9 +271,7 @@ class MapRun:
         ):
             self._arrived.append(block)
         self._blocks[block.start] = block
-        if self._waiting:
-            with self.condition:
-                self.condition.notify_all()
+        self._notify()
 
     def split(self, task: Task, keep: int) -> None:
         """A worker keeps the first `keep` items of its piece and returns the rest."""
@@ -360,10 +359,17 @@ class MapRun:
             return
         if self.cancelled or ((self.closed or self._cut) and not self.waiting_items()):
             self.finished = True
-            self._pool.run_finished(self)
-            if self._waiting:
-                with self.condition:
-                    self.condition.notify_all()
+            self.tell_finished()
+
+    def tell_finished(self) -> None:
+        """Tell the pool, and whoever waits. Twice is as once."""
+        self._pool.run_finished(self)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._waiting:
+            with self.condition:
+                self.condition.notify_all()
 
     def cancel_rest(self) -> None:
         """Start nothing more of it; items that are in no piece fail as cancelled, at the next pump."""
@@ -378,7 +384,9 @@ class MapRun:
 
     def cut(self) -> None:
         """No more items will come, though the input has not ended: nobody can ask for them."""
-        self._cut = True
+        if not self._cut:
+            self._cut = True
+            self.requeue()  # whoever pulled the last ones may have been interrupted before
         self._check_finished()
 
     def seen(self) -> bool:

@@ -163,7 +163,9 @@ class Supervisor:
     def _cut_runs(self) -> None:
         """End the maps whose input nobody will pull any more."""
         for run in list(self._pool.runs):
-            if self.draining or run.dropped():
+            if run.finished:
+                run.tell_finished()  # whoever was to do it was interrupted
+            elif self.draining or run.cancelled or run.dropped():
                 run.cut()
 
     def _tidy(self) -> None:
