@@ -173,7 +173,11 @@ def _take(
         if run.finished and not there():
             # A cancelled run, or one whose pool is gone.
             return None
-        if not run._pool.leader.lead(lambda: there() or run.finished, deadline):
+        if run._pool.in_own_thread():
+            supervisor = run._pool.supervisor
+            if not supervisor.wait_inside(lambda: there() or run.finished, deadline):
+                raise TimeoutError(f"map was not done after {timeout} seconds")
+        elif not run._pool.leader.lead(lambda: there() or run.finished, deadline):
             _follow(run, there, deadline, timeout)
     block = run._blocks[position] if run._ordered else run._arrived.popleft()
     # As long as its piece runs, its record may be seen again: keep that it came.

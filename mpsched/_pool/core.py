@@ -321,7 +321,7 @@ class Pool:
         assert limit is not None
         if self.pending() < limit:
             return
-        own = threading.current_thread() is self.supervisor.thread
+        own = self.in_own_thread()
         if self.options.raise_when_full or own or guards.in_event_loop():
             why = (
                 "the pool's own thread (a done-callback) must not wait for itself"
@@ -386,6 +386,10 @@ class Pool:
         """Raise ForkedPool in a process that was forked from the pool's parent."""
         if self.forked:
             raise guards.forked()
+
+    def in_own_thread(self) -> bool:
+        """Whether the caller is a callback, in the supervisor's thread."""
+        return threading.get_ident() == self.supervisor.thread.ident
 
     def is_running(self, task: Task) -> bool:
         """Whether a worker runs `task` now, as far as its state word tells."""

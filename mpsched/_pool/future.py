@@ -204,7 +204,10 @@ class Future(cf.Future[T], Generic[T]):
         if self._state in _FINAL:
             return
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._pool.leader.lead(self.done, deadline):
+        if self._pool.in_own_thread():
+            if not self._pool.supervisor.wait_inside(self.done, deadline):
+                raise TimeoutError(f"task {self._task.id} is not done after {timeout} seconds")
+        elif not self._pool.leader.lead(self.done, deadline):
             self._pool.ring()  # if whoever leads was thrown out of it, the supervisor finds out
             with self._condition:
                 while self._state not in _FINAL:
@@ -305,7 +308,10 @@ class Future(cf.Future[T], Generic[T]):
     def _call(self, callback: Callable[[cf.Future[T]], object]) -> None:
         try:
             callback(self)
-        except Exception:
+        except BaseException as problem:
+            # In the pool's own thread there is nobody whom SystemExit could concern.
+            if not isinstance(problem, Exception) and not self._pool.in_own_thread():
+                raise
             _LOG.exception("a callback of %s raised", self._task.describe())
 
     def shared(self) -> bool:

@@ -135,6 +135,10 @@ class SerialPool:
         """Everything that was accepted has run."""
         return False
 
+    def in_own_thread(self) -> bool:
+        """There is no thread of its own."""
+        return False
+
     def is_running(self, _task: Task) -> bool:
         """Nothing runs between two submits."""
         return False

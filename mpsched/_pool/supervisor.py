@@ -34,6 +34,8 @@ _LOG = logging.getLogger("mpsched")
 
 _SAFETY_S: Final = (0.1, 5.0)
 """Seconds after which the supervisor looks by itself while work is open: first, most."""
+_INSIDE_S: Final = 0.005
+"""Seconds between looks while a callback waits for something else."""
 _RETRY_S: Final = 0.001
 """Seconds until an inbox is tried again whose lock was taken."""
 _LINGER_S: Final = 0.010
@@ -85,6 +87,8 @@ class Supervisor:
         self.dozing = False
         self._populated = threading.Event()
         self._ever_ready = False
+        self._safety = _SAFETY_S[0]
+        self._looked = 0.0
         self._stopping = False
         self._oom = OomWatch()
         # In the caller's thread: what is wrong with the start method is the caller's to see, and
@@ -137,28 +141,53 @@ class Supervisor:
 
     def _loop(self) -> None:
         pool = self._pool
-        safety = _SAFETY_S[0]
-        looked = 0.0
         while True:
-            self._start_due()
-            woken = self._wait(self._timeout(safety))
-            self.dozing = False
-            safety = _SAFETY_S[0] if woken else min(safety * 2, _SAFETY_S[1])
-            for event in self._launcher.events():
-                self._handle(event)
-            self.limits.check()
-            now = time.monotonic()
-            if not woken or now - looked >= _SAFETY_S[0]:
-                looked = now
-                self._tidy()
-            pool.leader.collect()
-            self._take_notices()
-            self._settle_finished()
-            pool.dispatcher.pump(ring=False)
-            self._cut_runs()
-            self._report_runs()
+            self._turn(None)
             if self.kill_now or (self.draining and pool.idle() and not pool.leader.finished):
                 return
+
+    def _turn(self, most: float | None) -> None:
+        """Wait until there is something to do, `most` seconds at most, and do it."""
+        pool = self._pool
+        self._start_due()
+        timeout = self._timeout(self._safety)
+        if most is not None:
+            timeout = most if timeout is None else min(timeout, most)
+        woken = self._wait(timeout)
+        self.dozing = False
+        self._safety = _SAFETY_S[0] if woken else min(self._safety * 2, _SAFETY_S[1])
+        for event in self._launcher.events():
+            self._handle(event)
+        self.limits.check()
+        now = time.monotonic()
+        if not woken or now - self._looked >= _SAFETY_S[0]:
+            self._looked = now
+            self._tidy()
+        pool.leader.collect()
+        self._take_notices()
+        self._settle_finished()
+        pool.dispatcher.pump(ring=False)
+        self._cut_runs()
+        self._report_runs()
+
+    def wait_inside(self, done: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait in a callback, which runs in this thread, and go on with the pool's work meanwhile.
+
+        Returns:
+            `done()`; False if the deadline (`time.monotonic()`) is over.
+        """
+        while not done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            if self.kill_now:
+                self._fail_rest()
+            if self._stopping:
+                self._settle_finished()
+                return done()
+            # Whoever leads completes futures and maps without telling this thread.
+            self._turn(_INSIDE_S if left is None else min(left, _INSIDE_S))
+        return True
 
     def _cut_runs(self) -> None:
         """End the maps whose input nobody will pull any more."""
@@ -220,16 +249,14 @@ class Supervisor:
     def _settle_finished(self) -> None:
         leader, dropped = self._pool.leader, self._pool.dispatcher.dropped
         while dropped:
-            dropped[0]._cancel()
-            dropped.popleft()
+            # Callbacks run here and below, and may come back in here (`wait_inside`).
+            dropped.popleft()._cancel()
         finished = leader.finished
         if not finished:
             return
         while finished:
-            future, value, raw, failed = finished[0]
-            # Callbacks run here. First settled, then forgotten: `idle` must not be true in between.
+            future, value, raw, failed = finished.popleft()
             future._settle(value, raw, failed=failed)
-            finished.popleft()
         leader.settled()
 
     def _report_runs(self) -> None:
@@ -540,17 +567,20 @@ class Supervisor:
         with pool.room:
             pool.room.notify_all()
 
+    def _fail_rest(self) -> None:
+        if not self._pool.idle():
+            self._fail_open(
+                lambda: CancelledError("the pool was closed before this task was started"),
+                self._killed_by_close,
+            )
+
     def _end(self) -> None:
         """Let the workers leave, kill what stays, and give everything back."""
         pool = self._pool
         self._stopping = True
         self._populated.set()
         self._tidy()
-        if not pool.idle():
-            self._fail_open(
-                lambda: CancelledError("the pool was closed before this task was started"),
-                self._killed_by_close,
-            )
+        self._fail_rest()
         self._settle_finished()
         words = pool.segment.words
         for worker in range(pool.width):

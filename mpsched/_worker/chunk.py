@@ -29,6 +29,8 @@ _PROBE: Final = 8
 """Items of a block that shows what they take."""
 _PROBE_EVERY: Final = 256
 """Items that are run singly after such a block has shown that they are not tiny."""
+_SINGLES_FIRST: Final = 64
+"""Items of a piece that are run singly first: a short map fails no more than the item that kills."""
 
 
 @final
@@ -98,7 +100,7 @@ class Chunk:
         clock = time.monotonic_ns
         words[block + lay.B_LEFT] = max(0, self.end - 1)
         begun = now = self._flushed_ns = clock()
-        size, singles = 1, 0
+        size, singles = 1, _SINGLES_FIRST
         cancel = worker.table.cancel
         while True:
             if size == 1 and self._plain and not self._star:

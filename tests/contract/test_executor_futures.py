@@ -6,18 +6,21 @@ import concurrent.futures as cf
 import logging
 import pickle
 import queue
+import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mpsched import WorkStealingExecutor
+from mpsched.errors import WorkerDied
 from tests.support import tasks
 from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mpsched import WorkStealingExecutor
     from tests.support.gates import Gate
 
 HANG_S = 60.0
@@ -277,3 +280,72 @@ def test_future_is_no_value(pool: WorkStealingExecutor) -> None:
     error = pool.submit(tasks.identity, future).exception()
     assert "pass its result" in str(error) or "pass its result" in str(error.__cause__)  # type: ignore[union-attr]
     assert future.result() == 9
+
+
+def test_callback_may_wait_for_another_future_whoever_leads(
+    pool: WorkStealingExecutor, gate: Gate
+) -> None:
+    """Also while another thread waits for a long task, and reads all results meanwhile."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def more(_future: object) -> None:
+        for job in (
+            lambda: pool.submit(tasks.square, 5).result(HANG_S),
+            lambda: list(pool.map(tasks.square, range(50))),
+            lambda: type(pool.submit(tasks.fail).exception(HANG_S)),
+            lambda: pool.submit(gate.hold).result(0.01),
+        ):
+            try:
+                found.put(job())
+            except TimeoutError:
+                found.put("too late")
+
+    long = pool.submit(gate.hold)
+    gate.wait_for(1)
+    with cf.ThreadPoolExecutor(1) as threads:
+        leader = threads.submit(long.result)
+        pool.submit(tasks.nothing).add_done_callback(more)
+        assert found.get(timeout=HANG_S) == 25
+        assert found.get(timeout=HANG_S) == [n * n for n in range(50)]
+        assert found.get(timeout=HANG_S) is ValueError
+        assert found.get(timeout=HANG_S) == "too late"
+        assert not leader.done()
+        gate.open()
+        assert leader.result(HANG_S) == "task"
+
+
+def test_callback_that_waits_does_not_stop_burials(start_method: str, gate: Gate) -> None:
+    """The task that it waits for dies with its worker: it is told so, and the pool goes on."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with WorkStealingExecutor(1, mp_context=start_method) as ex:
+        ex.submit(tasks.nothing).add_done_callback(
+            lambda _future: found.put(ex.submit(tasks.kill_process).exception(HANG_S))
+        )
+        assert isinstance(found.get(timeout=HANG_S), WorkerDied)
+        assert ex.submit(tasks.square, 3).result(HANG_S) == 9
+
+
+def test_callback_that_waits_does_not_stop_an_end(start_method: str) -> None:
+    """`close` with a limit ends the pool although a callback waits for a task of it."""
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    ex = WorkStealingExecutor(1, mp_context=start_method)
+    ex.submit(tasks.nothing).add_done_callback(
+        lambda _future: found.put(ex.submit(time.sleep, 600).exception(HANG_S))
+    )
+    wait_until(lambda: ex.stats().executed == 1 and ex.stats().inflight == 1, "the second task")
+    assert ex.close(timeout=0, kill_after=0).seconds < HANG_S
+    assert found.get(timeout=HANG_S) is not None
+    assert ex.state == "terminated"
+
+
+def test_callback_that_exits_is_logged(
+    pool: WorkStealingExecutor, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`sys.exit()` in a callback ends neither the pool nor the program."""
+    future = pool.submit(gate.hold)
+    future.add_done_callback(lambda _future: sys.exit(3))
+    gate.open()
+    assert future.result(HANG_S) == "task"
+    wait_until(lambda: any(one.exc_info for one in caplog.records), "the log record")
+    assert pool.submit(tasks.square, 3).result(HANG_S) == 9
+    assert pool.state == "accepting"

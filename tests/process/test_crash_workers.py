@@ -225,12 +225,17 @@ def outcomes(futures: list[mpsched.Future[Any]]) -> list[Any]:
 
 
 def check_under_fire(
-    ex: mpsched.WorkStealingExecutor, rng: random.Random, folder: Path, rounds: int
+    ex: mpsched.WorkStealingExecutor,
+    rng: random.Random,
+    folder: Path,
+    rounds: int,
+    pause_s: float = 0.03,
 ) -> None:
     """Run tasks of many kinds while workers are killed; check what comes back, and the pool."""
+    assert ex.submit(calls.identity, 1).result(DEADLINE_S) == 1
     failed = killed = 0
     for number in range(rounds):
-        with Killer(ex, rng, 0.03) as killer:
+        with Killer(ex, rng, pause_s) as killer:
             once = [ex.submit(calls.nap, 0.001 * (i % 3)) for i in range(300)]
             tiny = [ex.submit(calls.identity, i) for i in range(300)]
             # Results larger than a ring's record, which leave through the socket.
@@ -274,9 +279,11 @@ def test_random_kills_for_a_minute_fail_only_what_ran(
 ) -> None:
     """The same for long, with each start method."""
     with pool(4, start_method, settings=settings) as ex:
+        # A fresh interpreter takes a while to be ready, and should have done something then.
+        pause_s = 0.5 if start_method == "spawn" else 0.03
         until = time.monotonic() + 20
         while time.monotonic() < until:
-            check_under_fire(ex, rng, tmp_path, 2)
+            check_under_fire(ex, rng, tmp_path, 5, pause_s)
 
 
 def test_random_kills_of_thieves_lose_no_task(rng: random.Random, tmp_path: Path) -> None:
