@@ -8,7 +8,6 @@ import pickle
 import queue
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -289,12 +288,13 @@ def test_callback_may_wait_for_another_future_whoever_leads(
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def more(_future: object) -> None:
-        for job in (
+        jobs: list[Callable[[], object]] = [
             lambda: pool.submit(tasks.square, 5).result(HANG_S),
             lambda: list(pool.map(tasks.square, range(50))),
             lambda: type(pool.submit(tasks.fail).exception(HANG_S)),
             lambda: pool.submit(gate.hold).result(0.01),
-        ):
+        ]
+        for job in jobs:
             try:
                 found.put(job())
             except TimeoutError:
@@ -325,14 +325,14 @@ def test_callback_that_waits_does_not_stop_burials(start_method: str, gate: Gate
         assert ex.submit(tasks.square, 3).result(HANG_S) == 9
 
 
-def test_callback_that_waits_does_not_stop_an_end(start_method: str) -> None:
+def test_callback_that_waits_does_not_stop_an_end(start_method: str, gate: Gate) -> None:
     """`close` with a limit ends the pool although a callback waits for a task of it."""
     found: queue.SimpleQueue[Any] = queue.SimpleQueue()
     ex = WorkStealingExecutor(1, mp_context=start_method)
     ex.submit(tasks.nothing).add_done_callback(
-        lambda _future: found.put(ex.submit(time.sleep, 600).exception(HANG_S))
+        lambda _future: found.put(ex.submit(gate.hold).exception(HANG_S))
     )
-    wait_until(lambda: ex.stats().executed == 1 and ex.stats().inflight == 1, "the second task")
+    gate.wait_for(1)
     assert ex.close(timeout=0, kill_after=0).seconds < HANG_S
     assert found.get(timeout=HANG_S) is not None
     assert ex.state == "terminated"
