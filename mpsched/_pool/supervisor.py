@@ -16,7 +16,7 @@ import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._pool import launch
+from mpsched._pool import launch, obituary
 from mpsched._pool.limits import Limits
 from mpsched._pool.oom import OomWatch
 from mpsched._shm import layout as lay
@@ -321,7 +321,7 @@ class Supervisor:
         if not planned:
             self.deaths += 1
             if slot.ready:
-                _LOG.info("worker %s (pid %s) died: %s", index, pid, _how(status))
+                _LOG.info("worker %s (pid %s) died: %s", index, pid, obituary.how(status))
         if reason:
             slot.reason = reason
         self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
@@ -435,7 +435,9 @@ class Supervisor:
         if task.run is not None:
 
             def death(item: int) -> WorkerDied:
-                return self._death(task, index, pid, status, f", item {item} of a map,")
+                return obituary.death(
+                    task, index, pid, status, self._oom.suspect(status), f", item {item} of a map,"
+                )
 
             pool.dispatcher.inflight.pop(task.id, None)
             pool.entries.free(task.handle)
@@ -457,7 +459,7 @@ class Supervisor:
         elif task.killed == "cancel":
             error = CancelledError(f"{task.describe()} was cancelled and its worker ended")
         else:
-            error = self._death(task, index, pid, status, "")
+            error = obituary.death(task, index, pid, status, self._oom.suspect(status), "")
         if task.killed != "cancel" and pool.retry(task, error):
             return
         future.worker = index
@@ -468,25 +470,6 @@ class Supervisor:
         task.holds = None
         if pool.limited:
             pool.made_room()
-
-    def _death(
-        self, task: Task, index: int, pid: int, status: int | None, where: str
-    ) -> WorkerDied:
-        cause = self._oom.suspect(status)
-        text = f"the worker that ran {task.describe()}{where} (pid {pid}) died: {_how(status)}"
-        if cause:
-            text += f"; suspected cause: {cause}"
-        return WorkerDied(
-            text,
-            exitcode=status,
-            signal=signal.Signals(-status).name if status is not None and status < 0 else None,
-            pid=pid,
-            task_id=task.id,
-            attempt=task.attempt,
-            worker=index,
-            started=True,
-            cause=cause,
-        )
 
     def _repair_inboxes(self) -> None:
         """Take every inbox's lock once. A holder that lives has repaired it, or does so first."""
@@ -531,17 +514,6 @@ class Supervisor:
         self.draining = True  # before the look at what is open: a submit looks in the other order
         self._fail_open(own)
 
-    def _killed_by_close(self, task: Task) -> BaseException:
-        """Return the error of a task that ran when `close` ended the workers."""
-        return WorkerDied(
-            f"the worker that ran {task.describe()} was ended: the pool was closed with kill_after",
-            signal="SIGKILL",
-            exitcode=-signal.SIGKILL,
-            task_id=task.id,
-            attempt=task.attempt,
-            cause="close",
-        )
-
     def _fail_open(
         self,
         make: Callable[[], BaseException],
@@ -571,7 +543,7 @@ class Supervisor:
         if not self._pool.idle():
             self._fail_open(
                 lambda: CancelledError("the pool was closed before this task was started"),
-                self._killed_by_close,
+                obituary.killed_by_close,
             )
 
     def _end(self) -> None:
@@ -614,14 +586,3 @@ class Supervisor:
 
 def _raises(error: BaseException) -> Callable[[], tuple[None, BaseException]]:
     return lambda: (None, error)
-
-
-def _how(status: int | None) -> str:
-    if status is None:
-        return "its exit status is not known"
-    if status < 0:
-        try:
-            return f"killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"killed by signal {-status}"
-    return f"exit code {status}"
