@@ -25,6 +25,7 @@ from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.ready import ReadyQueue
 from mpsched._pool.revoke import Revoker
 from mpsched._pool.task import Task
+from mpsched._pool.waiting import Condition
 from mpsched._shm import layout as lay
 from mpsched._shm.layout import Layout
 from mpsched._shm.locks import KernelLocks
@@ -177,7 +178,7 @@ class Pool:
         self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
         self.unseen: list[MapRun] = []
-        self.room = threading.Condition()
+        self.room = Condition()
         self._last_ns = 0
         self._progress = [-1] * self.width
         self._burst = 0

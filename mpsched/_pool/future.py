@@ -23,6 +23,8 @@ from concurrent.futures._base import (
 )
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from mpsched._pool.waiting import Condition
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -104,7 +106,7 @@ class Future(cf.Future[T], Generic[T]):
                     if not self._shared:
                         self._done_callbacks: list[Any] = []
                     self._waiters: list[Any] = []
-                    self._condition = threading.Condition()
+                    self._condition = Condition()
                     self._shared = self._waited = True
             # Somebody waits on it, or wants to be called: the pool's own thread must see to it.
             self._pool.leader.outsider()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from mpsched._pool.waiting import Condition
 from mpsched.errors import ForkedPool
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _after_fork() -> None:
         pool.forked = True
         pool.refusal = forked
         # Another thread may have held its lock.
-        pool.room = threading.Condition()
+        pool.room = Condition()
 
 
 if hasattr(os, "register_at_fork"):

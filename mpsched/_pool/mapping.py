@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
-import threading
 from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._pool.blocks import Block, Results
 from mpsched._pool.task import Task
+from mpsched._pool.waiting import Condition
 from mpsched._shm.buffercache import Burst
 from mpsched._tasks import sealed, table as tab
 from mpsched._tasks.sealed import Sealed
@@ -94,7 +94,7 @@ class MapRun:
         self._arrived: deque[Block] = deque()
         self.failed = 0
         self.first_failure: tuple[int, Any, Callable[[], BaseException]] | None = None
-        self.condition = threading.Condition()
+        self.condition = Condition()
         self._waiting = False
         self._consumer: weakref.ref[Any] | None = None
         self._started = False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mpsched._pool import launch, obituary
 from mpsched._pool.limits import Limits
 from mpsched._pool.oom import OomWatch
+from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec, state as st
 from mpsched.errors import PoolFailed, TaskTimeout, WorkerDied
@@ -81,11 +82,11 @@ class Supervisor:
         self.draining = False
         self.kill_now = False
         self.failed: BaseException | None = None
-        self.done = threading.Event()
+        self.done = Latch()
         self.deaths = 0
         # Asleep without a time limit, because nothing was open: only a bell wakes it.
         self.dozing = False
-        self._populated = threading.Event()
+        self._populated = Latch()
         self._ever_ready = False
         self._safety = _SAFETY_S[0]
         self._looked = 0.0
