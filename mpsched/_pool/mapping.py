@@ -80,6 +80,7 @@ class MapRun:
         self.closed = closed
         self.cancelled = False
         self.queued = False
+        self.key: float | None = None  # its place in a queue with aging
         self.outstanding: dict[int, Task] = {}
         self._next = 0
         self._returned: deque[tuple[int, list[Any]]] = deque()

@@ -54,8 +54,8 @@ class ReadyQueue:
         """Add an item behind all of its priority."""
         if self._aging:
             # A heap push is one C call, atomic under the GIL; the counter breaks ties.
-            key = -(priority - self._aging * time.monotonic())
-            heapq.heappush(self._heap, (key, next(self._count), item))
+            item.key = -(priority - self._aging * time.monotonic())
+            heapq.heappush(self._heap, (item.key, next(self._count), item))
             return
         if not priority:
             self.plain.append(item)
@@ -75,8 +75,10 @@ class ReadyQueue:
     def append_left(self, item: Task | MapRun, priority: int = 0) -> None:
         """Put an item before all of its priority (it was here before)."""
         if self._aging:
-            key = -(priority - self._aging * time.monotonic())
-            heapq.heappush(self._heap, (key, -next(self._count), item))
+            if item.key is None:
+                item.key = -(priority - self._aging * time.monotonic())
+            # Its age goes on: it waits since it was first here.
+            heapq.heappush(self._heap, (item.key, -next(self._count), item))
             return
         self._fifo(priority).appendleft(item)
 

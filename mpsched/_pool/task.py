@@ -36,6 +36,7 @@ class Task:
     place = 0
     cancelled = False
     killed: str | None = None
+    key: float | None = None  # its place in a queue with aging
     holds: Any = None
     run: MapRun | None = None
     start: int
