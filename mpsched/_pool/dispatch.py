@@ -78,6 +78,7 @@ class Dispatcher:
         self._target: int | None = None
         self._old_tail = 0
         self._turn = 0
+        self._no_room = False
         self._full = 0  # tasks in flight when there was no room; 0: not known
         self._task_ns = 0.0
         self._delay_ns = 0.0
@@ -131,7 +132,9 @@ class Dispatcher:
                 # Before the look at the queue, as the other side sets it after its append.
                 self._missed = self.busy = False
                 progress = self._pump()
-                self._full = 0 if progress or self.busy else len(self.inflight)
+                # Only if every window was full: a piece may be split, and there is work for the idle.
+                no_room = self._no_room and not (progress or self.busy)
+                self._full = len(self.inflight) if no_room else 0
             finally:
                 self.section.leave()
             if not progress and not self._missed:
@@ -154,6 +157,7 @@ class Dispatcher:
             load = len(inbox) + words[block + lay.B_CLAIMED] + busy
             loads.append((load, state != lay.LINGERING, worker))
         loads.sort()
+        self._no_room = loads[0][0] >= window
         share = -(-len(self._ready) // len(loads))
         progress = False
         for load, _, worker in loads:
