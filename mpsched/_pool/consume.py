@@ -66,6 +66,7 @@ def _results(
     complete = False
     try:
         while True:
+            run._pool.check_process()
             if more is not None and not (run.closed or run._cut):
                 wanted = ahead
                 if grow and run._average_ns:
