@@ -24,6 +24,7 @@ from tests.support.pools import (
 )
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
 LONG_S = 600.0
@@ -253,3 +254,19 @@ def test_close_during_a_death_ends(tmp_path: Path) -> None:
         assert ex.await_termination(DEADLINE_S)
         assert isinstance(victim.exception(0), WorkerDied)
         assert [future.result(0) for future in queued] == list(range(20))
+
+
+def test_root_that_ends_at_its_limit_takes_no_other_with_it(rng: random.Random) -> None:
+    """Over or in time by a hair: what the worker runs next is never killed for it."""
+    with pool(2) as ex:
+        view = ex.options(timeout=0.01)
+        timed, others = [], []
+        for _ in range(150):
+            timed.append(view.submit(calls.nap, 0.01 + rng.uniform(-0.006, 0.002)))
+            others.append(ex.submit(calls.nap, 0.0005))
+        kinds = {type(future.exception(DEADLINE_S)) for future in timed}
+        assert kinds <= {type(None), TaskTimeout}
+        assert [future.result(DEADLINE_S) for future in others] == [0.0005] * 150
+        failed = sum(future.exception() is not None for future in timed)
+        # One death for each that was ended; a look at the record came first for all others.
+        assert ex.stats().deaths == failed
