@@ -46,6 +46,8 @@ def in_a_fork(job: Callable[[], str]) -> str:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_pool_in_a_forked_child_raises(pool: WorkStealingExecutor, gate: Gate) -> None:
     """Whatever the child does with it: no hang, no harm to the parent's pool."""
+    lazy = pool.map(tasks.square, iter(range(1000)), buffersize=4)
+    assert next(lazy) == 0
     waiting = pool.submit(gate.hold, "parent's")
     gate.wait_for(1)
     results = pool.map(gate.hold, ["a", "b"])
@@ -58,6 +60,7 @@ def test_pool_in_a_forked_child_raises(pool: WorkStealingExecutor, gate: Gate) -
             lambda: waiting.result(20),
             lambda: waiting.exception(20),
             lambda: next(results),
+            lambda: next(lazy),
         ]
         found = ["cancelled"] if waiting.cancel() else []
         for job in jobs:
@@ -69,8 +72,9 @@ def test_pool_in_a_forked_child_raises(pool: WorkStealingExecutor, gate: Gate) -
                 found.append("no error")
         return " ".join(found)
 
-    assert in_a_fork(attempts) == " ".join(["ForkedPool"] * 6)
+    assert in_a_fork(attempts) == " ".join(["ForkedPool"] * 7)
     gate.open()
+    assert list(lazy) == [n * n for n in range(1, 1000)]
     assert waiting.result(HANG_S) == "parent's"
     assert list(results) == ["a", "b"]
     assert pool.submit(tasks.square, 3).result(HANG_S) == 9

@@ -8,6 +8,7 @@ import pytest
 
 import mpsched
 from mpsched import PoolStats, WorkStealingExecutor
+from mpsched._base.settings import Settings
 from tests.support import tasks
 from tests.support.gates import wait_until
 
@@ -105,14 +106,18 @@ def test_stats_go_on_across_a_death(start_method: str) -> None:
         assert stats.workers[0].incarnation == 1
 
 
-def test_stats_needed_no_rescue(pool: WorkStealingExecutor) -> None:
+def test_stats_needed_no_rescue(start_method: str) -> None:
     """No worker was ever woken by its safety time-out with work there: no wake-up was lost."""
-    for _ in range(20):
-        assert [f.result(HANG_S) for f in [pool.submit(tasks.square, n) for n in range(50)]] == [
-            n * n for n in range(50)
-        ]
-        assert sum(pool.map(tasks.identity, range(200))) == 19_900
-    assert pool.stats().rescues == 0
+    # So long that neither a slow machine nor anything but a lost wake-up makes one necessary.
+    settings = Settings(park_first_s=HANG_S, park_most_s=2 * HANG_S)
+    with WorkStealingExecutor(3, mp_context=start_method, settings=settings) as ex:
+        for _ in range(30):
+            assert [f.result(HANG_S) for f in [ex.submit(tasks.square, n) for n in range(50)]] == [
+                n * n for n in range(50)
+            ]
+            assert sum(ex.map(tasks.identity, range(200))) == 19_900
+            assert ex.submit(tasks.square, 3).result(HANG_S) == 9
+        assert ex.stats().rescues == 0
 
 
 def test_state_and_repr_say_where_the_pool_is(start_method: str, gate: Gate) -> None:
