@@ -49,12 +49,23 @@ def wait_until(condition: Callable[[], Any], what: str, timeout: float = DEADLIN
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
-    """Send a signal to one worker; False if it has ended."""
+    """Send a signal to one worker; False if it has ended.
+
+    Never to another process that has its number by now: workers share this one's process group.
+    """
     assert pid > 1, f"not the number of a worker: {pid}"
     try:
-        os.kill(pid, number)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
+    try:
+        if os.getpgid(pid) != os.getpgrp():
+            return False
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(pidfd)
     return True
 
 
