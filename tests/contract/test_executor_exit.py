@@ -7,8 +7,11 @@ import pytest
 from tests.support.scripts import run_script
 
 START = """
-import mpsched, sys, time
+import mpsched, os, sys, time
 METHOD = {method!r}
+def say(*words):
+    # In one piece: `print` writes the end of the line separately, and others print as well.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
 def square(n):
     return n * n
 def slow(n):
@@ -32,9 +35,9 @@ def test_exit_after_shutdown_without_waiting(start_method: str) -> None:
             """
 ex = mpsched.WorkStealingExecutor(2, mp_context=METHOD)
 for n in range(6):
-    ex.submit(slow, n).add_done_callback(lambda f: print(f.result(), flush=True))
+    ex.submit(slow, n).add_done_callback(lambda f: say(f.result()))
 ex.shutdown(wait=False)
-print("end of the script", flush=True)
+say("end of the script")
 """,
         )
     )
@@ -67,10 +70,8 @@ def test_exit_with_a_map_that_nobody_read(start_method: str) -> None:
         program(
             start_method,
             """
-def show(n):
-    print(n, flush=True)
 ex = mpsched.WorkStealingExecutor(2, mp_context=METHOD)
-ex.map(show, range(50))
+ex.map(say, range(50))
 """,
         )
     )

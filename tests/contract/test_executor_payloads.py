@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import array
 import gc
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mpsched._base.settings import Settings
 from tests.support import tasks
+from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
     from mpsched import WorkStealingExecutor
@@ -121,14 +123,20 @@ def test_payload_that_a_task_keeps_stays_as_it_was(pool: WorkStealingExecutor) -
     """An argument in a global of the worker survives the payloads that come after it."""
     np = pytest.importorskip("numpy")
     futures = [pool.submit(keep, np.full(100_000, float(n))) for n in range(4)]
-    assert sum(future.result(HANG_S) for future in futures) == 4
+    keepers = {future.result(HANG_S) for future in futures}
     for number in range(40):
         assert pool.submit(total, np.full(200_000, float(number))).result(HANG_S) == (
             200_000.0 * number
         )
-    kept = [value for f in [pool.submit(kept_values) for _ in range(20)] for value in f.result()]
-    assert set(kept) <= {0.0, 1.0, 2.0, 3.0}
-    assert kept
+    found: dict[int, list[float]] = {}
+
+    def all_asked() -> bool:
+        pid, values = pool.submit(kept_values).result(HANG_S)
+        found[pid] = values
+        return keepers <= found.keys()
+
+    wait_until(all_asked, "an answer of each worker that has kept something")
+    assert sorted(value for values in found.values() for value in values) == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_payload_that_the_caller_keeps_stays_as_it_was(pool: WorkStealingExecutor) -> None:
@@ -146,15 +154,15 @@ _KEPT: list[Any] = []
 
 
 def keep(value: Any) -> int:
-    """Keep an argument. In a worker."""
+    """Keep an argument, and return the process id. In a worker."""
     _KEPT.append(value)
-    return 1
+    return os.getpid()
 
 
-def kept_values() -> list[float]:
-    """Return what is in the kept arrays, each of which must hold one value. In a worker."""
+def kept_values() -> tuple[int, list[float]]:
+    """Return the process id, and what is in each kept array, which is one value. In a worker."""
     assert all(value.min() == value.max() for value in _KEPT)
-    return [float(value[0]) for value in _KEPT]
+    return os.getpid(), [float(value[0]) for value in _KEPT]
 
 
 def test_share_sends_a_large_object_once(pool: WorkStealingExecutor) -> None:
