@@ -156,12 +156,32 @@ class Tap:
 def line_buffered() -> None:
     """Let Python's streams write whole lines at once, though they are no terminal.
 
-    Also where PYTHONUNBUFFERED would have them write each piece: two workers' lines would mix.
+    Also where PYTHONUNBUFFERED would have them write each piece: two workers' lines would mix. It
+    takes C's buffer too (`puts` then writes a text and its line end apart), which is given back.
     """
+    unbuffered = getattr(sys.stdout, "write_through", False)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(line_buffering=True, write_through=False)
+    if unbuffered and os.name == "posix":
+        _buffer_c_lines()
+
+
+def _buffer_c_lines() -> None:
+    import ctypes
+
+    by_line = 1  # _IOLBF, in glibc, musl and the BSDs
+    size = ctypes.c_size_t(4096)
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    for name in ("stdout", "__stdoutp"):  # the second on macOS
+        with contextlib.suppress(ValueError):  # no such symbol
+            stream = ctypes.c_void_p.in_dll(libc, name)
+            # Never freed: C writes it out at the exit, when Python's memory may be gone.
+            buffer = ctypes.c_void_p(libc.malloc(size))
+            libc.setvbuf(stream, buffer, by_line, size)
+            return
 
 
 def flush_all() -> None:

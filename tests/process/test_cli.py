@@ -247,7 +247,7 @@ def test_cli_bar_is_on_the_terminal_and_prints_are_above_it(folder: Path) -> Non
     assert "it/s" in shown
     lines = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
     for text in texts:
-        assert f"printed {text}" in lines
+        assert f"printed {text}" in lines, repr(shown)
     assert any("40 inputs in" in line for line in lines)
 
 
