@@ -69,7 +69,10 @@ class Calls:
 
     def known_number(self, fn: Callable[..., Any]) -> int:
         """Return the number of a function if it has one already, else 0; cheaper than `number`."""
-        return self.numbers.get(fn) or self._values.number(fn)
+        try:
+            return self.numbers.get(fn) or self._values.number(fn)
+        except TypeError:  # not hashable, so no function
+            return 0
 
     def callee(self, fn: Callable[..., Any]) -> Callee:
         """Return how workers find `fn`.
@@ -149,6 +152,6 @@ class Calls:
             meta |= tab.FLAG_CONTEXT
             limit = 0 if options.timeout is None else int(options.timeout * 1e9)
             frame = pickle.dumps((seed, limit, frame), 5)
-        task = Task(next(self._ids), meta, frame, options, None)
+        task = Task(next(self._ids), meta, frame, options)
         task.holds = holds or None
         return task

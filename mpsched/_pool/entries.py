@@ -120,12 +120,23 @@ class Entries:
                 self.slab.free(place, len(task.frame))
         self._used[handle] = 0
 
-    def free_inline(self, handle: int, task: Task) -> None:
-        """Let the entry of a task go whose frame lies inline."""
-        self.table.state[handle] = st.FREE
-        self.placed[handle] = None
-        task.handle = -1
-        self._used[handle] = 0
+    def free_inline(self, handles: list[int]) -> None:
+        """Let entries go whose frames lie inline, and whose tasks do not name them any more."""
+        count = len(handles)
+        if not count:
+            return
+        first, stop = handles[0], handles[-1] + 1
+        if stop - first == count and handles == list(range(first, stop)):
+            # Dispatched together, claimed together: each field in one go.
+            self.table.state[first:stop] = self._zeros[:count]
+            self.placed[first:stop] = [None] * count
+            self._used[first:stop] = bytes(count)
+            return
+        state, placed, used = self.table.state, self.placed, self._used
+        for handle in handles:
+            state[handle] = st.FREE
+            placed[handle] = None
+            used[handle] = 0
 
     def write_burst(self, span: range, tasks: list[Task], state_word: int) -> bool:
         """Fill neighbouring entries, each field in one go; False if a frame is too large for that."""

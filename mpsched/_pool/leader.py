@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Raw = "Callable[[], tuple[Any, BaseException | None]]"
 _FEW = 256
 """Records that a submitter drains from each ring in passing."""
+_PLAIN_END = (rec.R_FLOAT + 1) << 24
+"""`handle | kind << 24` of a record whose value word says it all is below this."""
 _AWAY_NS = 1_000_000
 """Nanoseconds after which a thread that led is taken to be busy with something else."""
 _NAP_S = (0.002, 0.5)
@@ -257,58 +259,66 @@ class Leader:
                 continue
             self._worker = reader.worker
             self._busy_ns = self._count = 0
-            records, head = reader.take(min(limit, 512))
-            # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
-            with COMPLETION:
-                self._accept_all(records)
+            plain, head = reader.take_plain(min(limit, 512))
+            if plain:
+                # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
+                with COMPLETION:
+                    self._accept_plain(plain)
+                total += len(plain) // rec.HEAD_WORDS
+            else:
+                records, head = reader.take(min(limit, 512))
+                with COMPLETION:
+                    for record in records:
+                        self._accept(*record)
+                total += len(records)
             reader.advance(head)
-            total += len(records)
             if self._count:
                 block = self._pool.layout.block(reader.worker)
                 delay = time.monotonic_ns() - self._words[block + lay.B_FLUSH_NS]
                 self._pool.dispatcher.note_times(self._busy_ns / self._count, delay)
         return total
 
-    def _accept_all(self, records: list[rec.Record]) -> None:
-        """Process records in order.
+    def _accept_plain(self, words: list[int]) -> None:
+        """Process records without a payload, in order; four words each.
 
-        The common case, a plain value that nobody waits for from outside, is written out here;
-        `_accept` has the others.
+        The common case, a value that nobody waits for from outside, is written out here; `_accept`
+        has the others.
         """
         pool, worker = self._pool, self._worker
         entries, inflight = pool.entries, pool.dispatcher.inflight
-        placed, free = entries.placed, entries.free_inline
-        simple = not pool.limited
-        busy = count = 0
-        for record in records:
-            ident, handle, kind, ns, payload, _value = record
+        placed, pop = entries.placed, inflight.pop
+        over: list[int] = []
+        busy = 0
+        word = iter(words)
+        for ident, about, ns, value in zip(word, word, word, word, strict=True):
+            handle = about & 0xFFFFFF
             task = placed[handle]
-            if task is not None and task.id == ident and kind <= rec.R_BYTES and simple:
+            if task is not None and task.id == ident and about < _PLAIN_END and not task.place:
                 future = task.future
-                if (
-                    future is not None
-                    and not future._shared
-                    and future._state is PENDING
-                    and not task.place
-                ):
+                if future is not None and not future._shared and future._state is PENDING:
+                    if about >= 1 << 24:
+                        future._result = rec.plain_value(about >> 24, value)
                     future._ns = ns
                     future.worker = worker
-                    future._result = payload
                     future._state = FINISHED
                     task.future = None  # each holds the other: a result must go with its future
                     if future.shared():
                         # A finalizer ran just now, in this very thread, and made a Condition.
-                        self.finished.append((future, payload, None, False))
+                        self.finished.append((future, future._result, None, False))
                     busy += ns
-                    count += 1
-                    inflight.pop(ident, None)
+                    pop(ident, None)
                     if task.holds is not None:
                         task.holds = None
-                    free(handle, task)
+                    task.handle = -1
+                    over.append(handle)
                     continue
-            self._accept(*record)
+            kind = about >> 24
+            self._accept(ident, handle, kind, ns, rec.plain_value(kind, value), value)
+        entries.free_inline(over)
         self._busy_ns += busy
-        self._count += count
+        self._count += len(over)
+        if pool.limited and over:
+            pool.made_room()
 
     def _accept(
         self, ident: int, handle: int, kind: int, ns: int, payload: float | bytes, value: int

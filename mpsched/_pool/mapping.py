@@ -419,7 +419,7 @@ class MapRun:
         self, start: int, items: Sequence[Any], error: BaseException | Callable[[], BaseException]
     ) -> None:
         """Fail items that are in no piece. Begun again after an exception, it fails none twice."""
-        nobody = Task(0, 0, b"", self._options, None)
+        nobody = Task(0, 0, b"", self._options)
         nobody.start, nobody.items, nobody.parts = start, items, []
         for index in range(start, start + len(items)):
             self.deliver_error(nobody, index, error)

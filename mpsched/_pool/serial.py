@@ -75,7 +75,7 @@ class SerialPool:
         """Run the call now; returns its finished future."""
         if self.state != "accepting":
             raise closed()
-        task = Task(next(self._ids), 0, b"", options, None)
+        task = Task(next(self._ids), 0, b"", options)
         future: Future[Any] = Future(self, task)  # type: ignore[arg-type]
         task.future = future
         result: Any = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._pool.options import DEFAULT
+
 if TYPE_CHECKING:
     from mpsched._pool.future import Future
     from mpsched._pool.mapping import MapRun
@@ -38,20 +40,20 @@ class Task:
     killed: str | None = None
     key: float | None = None  # its place in a queue with aging
     holds: Any = None
+    options: Options = DEFAULT
+    future: Future[Any] | None = None
     run: MapRun | None = None
     start: int
     end: int
     items: Any
     parts: list[int]
 
-    def __init__(
-        self, ident: int, meta: int, frame: bytes, options: Options, future: Future[Any] | None
-    ) -> None:
+    def __init__(self, ident: int, meta: int, frame: bytes, options: Options | None = None) -> None:
         self.id = ident
         self.meta = meta
         self.frame = frame
-        self.options = options
-        self.future = future
+        if options is not None:
+            self.options = options
 
     def describe(self) -> str:
         """Return "task 17 'name'" for messages."""

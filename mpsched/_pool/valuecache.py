@@ -30,7 +30,17 @@ _DEPTH: Final = 4
 class _Entry:
     """What went into the pickle of one function, by identity."""
 
-    __slots__ = ("absent", "blob", "cells", "code", "defaults", "globals", "keywords", "number")
+    __slots__ = (
+        "absent",
+        "blob",
+        "cells",
+        "code",
+        "defaults",
+        "globals",
+        "keywords",
+        "number",
+        "plain",
+    )
 
     def __init__(self, fn: types.FunctionType) -> None:
         self.code = fn.__code__
@@ -42,6 +52,7 @@ class _Entry:
         self.globals = tuple((name, space[name]) for name in names if name in space)
         # Builtins, and what may be defined later.
         self.absent = tuple(name for name in names if name not in space)
+        self.plain = not (self.cells or self.globals or self.absent)
         self.blob = b""
         self.number = 0
 
@@ -54,6 +65,8 @@ class _Entry:
             or fn.__dict__
         ):
             return False
+        if self.plain:
+            return True
         if self.cells:
             for cell, content in zip(fn.__closure__ or (), self.cells, strict=True):
                 if _content(cell) is not content:

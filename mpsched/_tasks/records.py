@@ -9,6 +9,7 @@ where a task id would be sends the reader to the start of the ring.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
@@ -45,10 +46,21 @@ R_INIT_ERROR: Final = 16  # no task: it failed; payload, see failure.py
 _FETCH: Final = 1024
 """Words of the ring that the reader fetches at once: as many as 256 records without a payload."""
 MASK64: Final = (1 << 64) - 1
+_WORD: Final = struct.Struct("=Q")
+_DOUBLE: Final = struct.Struct("=d")
 _CONSTANTS: Final = {R_NONE: None, R_TRUE: True, R_FALSE: False}
 
 Record = tuple[int, int, int, int, Any, int]
 """(task id, handle, kind, nanoseconds, payload, value word)"""
+
+
+def plain_value(kind: int, word: int) -> Any:
+    """Return the value of a record without a payload; b"" where the kind has none."""
+    if kind == R_INT:
+        return word - (1 << 64) if word >> 63 else word
+    if kind == R_FLOAT:
+        return _DOUBLE.unpack(_WORD.pack(word))[0]
+    return _CONSTANTS.get(kind, b"")
 
 
 @final
@@ -173,7 +185,7 @@ class ResultWriter:
 class ResultReader:
     """The parent's end of one worker's result ring. Used under the leader's lock."""
 
-    __slots__ = ("_bytes", "_capacity", "_doubles", "_head", "_ring", "_tail", "_words", "worker")
+    __slots__ = ("_bytes", "_capacity", "_head", "_ring", "_tail", "_words", "worker")
 
     def __init__(self, data: memoryview, words: memoryview, layout: Layout, worker: int) -> None:
         base = layout.result(worker)
@@ -185,11 +197,9 @@ class ResultReader:
         first = base + RESULT_HEADER
         self._ring = words[first : first + layout.result_words]
         self._bytes = data[first * 8 : (first + layout.result_words) * 8]
-        self._doubles = self._bytes.cast("d")
 
     def close(self) -> None:
         """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
-        self._doubles.release()
         self._bytes.release()
         self._ring.release()
 
@@ -231,14 +241,36 @@ class ResultReader:
                 payload = bytes(self._bytes[first : first + size])
                 head += (size + 7) >> 3
                 at += (size + 7) >> 3
-            elif kind == R_INT:
-                payload = value - (1 << 64) if value >> 63 else value
-            elif kind == R_FLOAT:
-                payload = self._doubles[position + 3]
             else:
-                payload = _CONSTANTS.get(kind, b"")
+                payload = plain_value(kind, value)
             found.append((ident, about & 0xFFFFFF, kind, ns, payload, value))
         return found, head
+
+    def take_plain(self, limit: int) -> tuple[list[int], int]:
+        """Return the words of up to `limit` neighbouring records without a payload, and their end.
+
+        Four words a record: task id, `handle | kind << 24`, nanoseconds, value word. Stops before
+        the first record with a payload; empty if that is the first.
+        """
+        words, capacity = self._words, self._capacity
+        head, tail = words[self._head], words[self._tail]
+        if WEAK:
+            fence()  # pairs with the one before the store of TAIL
+        position = head & (capacity - 1)
+        count = min(limit * HEAD_WORDS, tail - head, (capacity - position) & -HEAD_WORDS)
+        found = self._ring[position : position + count].tolist()
+        # As long as none before it had a payload, every fourth word starts a record.
+        abouts = found[1::HEAD_WORDS]
+        if not abouts:
+            return [], head
+        if max(abouts) >> 32 or not min(found[::HEAD_WORDS]):
+            for index, about in enumerate(abouts):
+                if about >> 32 or not found[index * HEAD_WORDS]:
+                    del found[index * HEAD_WORDS :]
+                    break
+        else:
+            del found[len(abouts) * HEAD_WORDS :]
+        return found, head + len(found)
 
     def advance(self, head: int) -> None:
         """Give the room of the records before `head` back; they were processed.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # --- META word: kind | flags << 4 | attempt << 8 | function number << 24 ---------------------------
 KIND_ARGS: Final = 1  #   frame = pickle of args
+KIND_PLAIN: Final = 5  #  frame = `marshal` of args, each of a plain type
 KIND_CALL: Final = 2  #   frame = pickle of (args, kwargs)
 KIND_VALUE: Final = 3  #  frame = pickle of (function bytes or None, False, encoded (args, kwargs))
 KIND_CHUNK: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import pickle
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 _LOW: Final = 255
 """Kind and flags of a META word."""
-_loads = pickle.loads
+_COMMON: Final[dict[int, Callable[[bytes | memoryview], Any]]] = {
+    tab.KIND_PLAIN: marshal.loads,
+    tab.KIND_ARGS: pickle.loads,
+}
 _clock = time.monotonic_ns
 
 
@@ -57,11 +61,12 @@ class Runner:
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
-        if meta & _LOW != tab.KIND_ARGS:
+        kind = meta & _LOW
+        if kind not in _COMMON:
             return self._run_other(handle, ident, meta)
         # The common case, written out: a function by number, arguments that lie in the table.
         try:
-            args = _loads(self._read_frame(handle))
+            args = _COMMON[kind](self._read_frame(handle))
             fn = self._functions[meta >> tab.FUNCTION_SHIFT]
         except BaseException as problem:
             self._undecodable(ident, handle, problem)
@@ -152,6 +157,8 @@ class Runner:
         if meta & tab.FLAG_EXTERNAL:
             data, buffers = self._fetch(data)
         number = meta >> tab.FUNCTION_SHIFT
+        if kind == tab.KIND_PLAIN:
+            return self._functions[number], _COMMON[kind](data), None
         if kind == tab.KIND_ARGS:
             args = pickle.loads(data, buffers=buffers) if buffers else pickle.loads(data)
             return self._functions[number], args, None

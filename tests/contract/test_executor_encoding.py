@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -170,6 +171,21 @@ def test_object_with_its_own_way_of_pickling_uses_it(pool: WorkStealingExecutor)
     value = tasks.Point(3, 4)
     assert pool.submit(tasks.identity, value).result() == value
     assert pool.submit(tasks.Point.moved, value, 2).result() == tasks.Point(5, 6)
+
+
+def test_plain_arguments_arrive_as_what_they_are(pool: WorkStealingExecutor) -> None:
+    """Numbers and texts at every edge, and what only looks like one: same value, same type."""
+    plain = [0, -1, 1 << 63, -(1 << 200), True, None, 1.5, -0.0, math.inf, "", "é\ud800\0", b"\0"]
+    others = [faults.Text("text"), faults.Number(3), bytearray(b"b"), 2j, (1, "a"), [b""], ...]
+    for value in [*plain, *others]:
+        back = pool.submit(tasks.identity, value).result(HANG_S)
+        assert (type(back), back) == (type(value), value)
+    assert math.copysign(1, pool.submit(tasks.identity, -0.0).result(HANG_S)) == -1
+    assert math.isnan(pool.submit(tasks.identity, math.nan).result(HANG_S))
+    got, kwargs = pool.submit(tasks.everything, *plain).result(HANG_S)
+    assert (got, kwargs) == (tuple(plain), {})
+    for size in (200, 5_000, 20_000, 300_000):
+        assert pool.submit(len, "x" * size).result(HANG_S) == size
 
 
 def test_self_referring_objects_survive(pool: WorkStealingExecutor) -> None:

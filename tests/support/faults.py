@@ -152,3 +152,13 @@ class ReprIsLong:
 
     def __repr__(self) -> str:
         return "long " * 100_000
+
+
+class Text(str):
+    """Looks like a text and is more."""
+
+    __slots__ = ()
+
+
+class Number(int):
+    """Looks like a number and is more."""

@@ -161,7 +161,7 @@ class QuietPool:
     def task(self, fn: Callable[..., Any] = abs, *args: Any) -> Task:
         """Return a new task with a future, in no queue yet."""
         meta = tab.KIND_ARGS | self.functions.number(fn) << tab.FUNCTION_SHIFT
-        task = Task(next(self._ids), meta, pickle.dumps(args, 5), DEFAULT, None)
+        task = Task(next(self._ids), meta, pickle.dumps(args, 5), DEFAULT)
         task.future = Future(self.as_pool, task)
         return task
 

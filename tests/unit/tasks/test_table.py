@@ -93,7 +93,7 @@ def test_table_run_key_names_task_and_attempt() -> None:
 
 def test_table_meta_fields_do_not_overlap() -> None:
     """Kinds, flags, attempt and function number have bits of their own."""
-    kinds = (tab.KIND_ARGS, tab.KIND_CALL, tab.KIND_VALUE, tab.KIND_CHUNK)
+    kinds = (tab.KIND_ARGS, tab.KIND_PLAIN, tab.KIND_CALL, tab.KIND_VALUE, tab.KIND_CHUNK)
     flags = (tab.FLAG_EXTERNAL, tab.FLAG_TIMED, tab.FLAG_CONTEXT)
     assert all(0 < kind <= tab.KIND_MASK for kind in kinds)
     assert len(set(kinds)) == len(kinds)
