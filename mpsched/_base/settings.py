@@ -52,19 +52,21 @@ class Settings(NamedTuple):
     # Seconds after which finished results leave a busy worker, and map items are delivered singly.
     flush_s: float = 0.001
 
-    # Seconds of map items whose start is recorded together when they are too small to be recorded
-    # singly, and the seconds below which an item is that small. A killed worker fails the whole
-    # block. Smaller: the loop costs more than the items.
-    block_s: float = 0.000_25
-    tiny_s: float = 0.000_002
+    # Seconds below which items of a map are run in blocks of `flush_s`: their starts are recorded
+    # together, and a killed worker fails the whole block. Smaller: the loop costs more than the items.
+    short_s: float = 0.000_25
+
+    # Items of a piece that are run singly before that, however short they are. Smaller: an item that
+    # kills its worker fails more of a short map. Larger: more of a long one is run slowly.
+    singles_first: int = 64
 
     # Seconds of work in one piece of a map. Smaller: the parent is asked more often. Larger: more
     # lies behind an item that takes long.
-    chunk_s: float = 0.020
+    chunk_s: float = 0.050
 
-    # Seconds after which the parent is told of results of a piece that still runs (items over
-    # `flush_s` are told of at once). Smaller: the parent is woken more often, and takes a core from a
-    # worker each time. Larger: who iterates waits longer for the first results.
+    # Seconds after which the parent is told of results of maps, whoever has them; at once if an item
+    # took twice as long, or if the worker has nothing more to do. Smaller: the parent is woken more
+    # often, and takes a core from a worker each time. Larger: who iterates waits longer.
     tell_s: float = 0.020
 
     # Seconds after which a thief without work rings the helper of a worker that has more than it
@@ -106,8 +108,8 @@ class Settings(NamedTuple):
             "ahead_s",
             "claim_s",
             "flush_s",
-            "block_s",
-            "tiny_s",
+            "short_s",
+            "singles_first",
             "chunk_s",
             "tell_s",
             "patience_s",

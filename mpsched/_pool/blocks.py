@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 @final
 class Results:
-    """A packed row of values, as it came; unpickled in the consumer's thread.
+    """Packed rows of values, as they came; unpickled in the consumer's thread.
 
     `carried` has the descriptors of shared arrays among the values.
     """
 
     __slots__ = ("_buffers", "_carried", "_data")
 
-    def __init__(self, data: Any, buffers: Sequence[Any], carried: Carried | None) -> None:
+    def __init__(self, data: list[Any], buffers: Sequence[Any], carried: Carried | None) -> None:
         self._data = data
         self._buffers = buffers
         self._carried = carried
 
-    def row(self) -> Row:
-        """Open the row."""
-        return Row(self._data, self._buffers)
+    def rows(self) -> Iterator[Row]:
+        """Open the rows one by one."""
+        for data in self._data:
+            yield Row(data, self._buffers)
 
     def each(self, row: Row) -> Iterator[tuple[Any, DecodeError | None]]:
         """Yield (value, None), or (None, why it cannot be unpickled), one by one."""

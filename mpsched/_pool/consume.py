@@ -95,17 +95,17 @@ def _results(
             results, block.results = block.results, None
             if results is None:
                 continue
-            row = results.row()
-            if row.plain is not None:
-                yield row.plain
-                continue
-            for value, problem in results.each(row):
-                if problem is None:
-                    yield (value,)
-                elif return_exceptions:
-                    yield (problem,)
-                else:
-                    raise problem
+            for row in results.rows():
+                if row.plain is not None:
+                    yield row.plain
+                    continue
+                for value, problem in results.each(row):
+                    if problem is None:
+                        yield (value,)
+                    elif return_exceptions:
+                        yield (problem,)
+                    else:
+                        raise problem
         complete = True
         if run._input_error is not None:
             try:

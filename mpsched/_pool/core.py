@@ -420,7 +420,7 @@ class Pool:
         """Seconds that a leader sleeps before it looks whether a worker sits on results."""
         wait = 1.0
         if self.runs:
-            wait = 0.02
+            wait = 2 * self.settings.tell_s
             for worker in range(self.width):
                 words, block = self.segment.words, self.layout.block(worker)
                 progress = words[block + lay.B_PROGRESS] if words[block + lay.B_UNSENT] else -1

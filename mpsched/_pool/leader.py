@@ -54,6 +54,7 @@ class Leader:
     Attributes:
         section: who drains.
         finished: futures that the collector is to complete, with what they hold.
+        ended: something has ended since the last pump, so that there may be room.
         lingering: results may lie for a moment (see `linger`); active_ns: when a caller last read or
             submitted (`time.perf_counter_ns`).
         wanted: the collector wants to lead (a worker died): the leader makes room.
@@ -71,6 +72,7 @@ class Leader:
         self.notices: deque[tuple[int, int, int, bytes]] = deque()
         self.wanted = False
         self.lingering = False
+        self.ended = False
         self.active_ns = 0
         self._outsider_ns = -_OUTSIDERS_NS
         self._worker = 0
@@ -90,6 +92,7 @@ class Leader:
         pool.end_burst()
         nap = self._nap()
         fresh = True
+        late = False
         while not done():
             pool.check_process()
             if self.wanted or not self.section.try_enter():
@@ -98,10 +101,12 @@ class Leader:
             try:
                 words[lay.H_WAIT] = lay.WAIT_NOBODY
                 while not done() and not self.wanted:
-                    drained = self.drain()
+                    # Items of a map end all the time: read them when a worker tells, or at times.
+                    drained = self.drain() if late or self._news() else 0
+                    late = False
                     if drained:
                         nap = self._nap()
-                    if drained or pool.ready or pool.dispatcher.moving():
+                    if self._room_came(drained):
                         pool.dispatcher.pump()
                         if done():
                             break
@@ -116,7 +121,7 @@ class Leader:
                     # Worker.ring_the_parent (publish, fence, read H_WAIT).
                     words[lay.H_WAIT] = lay.WAIT_LEADER
                     fence()
-                    if not self._all_empty() or done():
+                    if self._news() or done():
                         words[lay.H_WAIT] = lay.WAIT_NOBODY
                         continue
                     left = None if deadline is None else deadline - time.monotonic()
@@ -125,6 +130,7 @@ class Leader:
                     # A worker rings once per batch of results; if a long task follows a short one,
                     # only a look tells that the short one is done.
                     if not bell.wait(min(nap, pool.patience(left))):
+                        late = True
                         nap *= 2
                         if nap > _NAP_S[1]:
                             nap = _NAP_S[1]
@@ -135,6 +141,15 @@ class Leader:
             if deadline is not None and time.monotonic() >= deadline:
                 return done()
         return True
+
+    def _room_came(self, drained: int) -> bool:
+        """Whether there may be something to dispatch, and room for it."""
+        pool = self._pool
+        if pool.runs and not self.ended:
+            # Nothing but results of items: whatever else is new, its submitter has pumped.
+            return pool.dispatcher.moving()
+        self.ended = False
+        return bool(drained or pool.ready) or pool.dispatcher.moving()
 
     def _result_comes_soon(self) -> bool:
         """Look at the rings for some microseconds before sleeping; True if something came.
@@ -155,7 +170,7 @@ class Leader:
 
     def _nap(self) -> float:
         """Seconds of the first look after results came; pieces of a map tell every `tell_s` anyway."""
-        return self._pool.settings.tell_s if self._pool.runs else _NAP_S[0]
+        return 2 * self._pool.settings.tell_s if self._pool.runs else _NAP_S[0]
 
     def _hand_over(self) -> None:
         """Stop leading: linger, or leave it to the collector. Leaves the section."""
@@ -170,7 +185,7 @@ class Leader:
         self.section.leave()
         fence()
         # ... and what was published before is told to it.
-        if self.wanted or self.finished or pool.ready or not self._all_empty():
+        if self.wanted or self.finished or pool.ready or self._news():
             pool.collector_bell.wake()
 
     def settled(self) -> None:
@@ -214,7 +229,7 @@ class Leader:
         finally:
             self.section.leave()
             # Whoever was rung meanwhile has found the section taken.
-            if self.finished or not (self.lingering or self._all_empty()):
+            if self.finished or (self._news() and not self.lingering):
                 self._pool.collector_bell.wake()
 
     def collect(self) -> None:
@@ -228,12 +243,14 @@ class Leader:
                 if now - self.active_ns < _AWAY_NS and not outsiders:
                     return
                 self.lingering = False
-            while self.drain():
-                self._pool.dispatcher.pump()
-            self._words[lay.H_WAIT] = lay.WAIT_COLLECTOR
-            fence()
-            while self.drain():
-                self._pool.dispatcher.pump()
+            for waiting in (None, lay.WAIT_COLLECTOR):
+                if waiting is not None:
+                    self._words[lay.H_WAIT] = waiting
+                    fence()
+                while self.drain():
+                    self._pool.dispatcher.pump()
+                    if not self._news():
+                        break
         finally:
             self.section.leave()
 
@@ -245,6 +262,16 @@ class Leader:
     def unread(self, worker: int) -> bool:
         """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
         return not self._readers[worker].empty()
+
+    def _news(self) -> bool:
+        """Whether there are results that a worker has told of, or would have: see B_TOLD.
+
+        Results of a map's single items come all the time; nobody is woken for each of them, and so
+        nobody stays awake for them.
+        """
+        if not self._pool.runs:
+            return not self._all_empty()
+        return any(reader.told() for reader in self._readers)
 
     def _all_empty(self) -> bool:
         return all(reader.empty() for reader in self._readers)
@@ -259,27 +286,35 @@ class Leader:
                 continue
             self._worker = reader.worker
             self._busy_ns = self._count = 0
-            plain, head = reader.take_plain(min(limit, 512))
-            if plain:
+            # What comes while this reads is for the next time: it may never end.
+            left = min(limit, reader.waiting())
+            while left > 0:
                 # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
-                with COMPLETION:
-                    self._accept_plain(plain)
-                total += len(plain) // rec.HEAD_WORDS
-            else:
-                records, head = reader.take(min(limit, 512))
-                with COMPLETION:
-                    for record in records:
-                        self._accept(*record)
-                total += len(records)
-            reader.advance(head)
+                words, head = reader.take_plain(min(left, 512))
+                if words:
+                    with COMPLETION:
+                        self._accept_plain(words)
+                    count = len(words) // rec.HEAD_WORDS
+                else:
+                    records, head = reader.take(min(left, 512))
+                    if not records:
+                        reader.advance(head)
+                        break
+                    with COMPLETION:
+                        self._accept_all(records)
+                    count = len(records)
+                reader.advance(head)
+                left -= count
+                total += count
             if self._count:
+                self.ended = True
                 block = self._pool.layout.block(reader.worker)
                 delay = time.monotonic_ns() - self._words[block + lay.B_FLUSH_NS]
                 self._pool.dispatcher.note_times(self._busy_ns / self._count, delay)
         return total
 
     def _accept_plain(self, words: list[int]) -> None:
-        """Process records without a payload, in order; four words each.
+        """Process records of tasks without a payload.
 
         The common case, a value that nobody waits for from outside, is written out here; `_accept`
         has the others.
@@ -319,6 +354,28 @@ class Leader:
         self._count += len(over)
         if pool.limited and over:
             pool.made_room()
+
+    def _accept_all(self, records: list[rec.Record]) -> None:
+        """Process records in order; those of neighbouring items of a map become one block."""
+        at = 0
+        while at < len(records):
+            ident, handle, kind, ns, payload, value = records[at]
+            at += 1
+            if kind != rec.R_PART:
+                self._accept(ident, handle, kind, ns, payload, value)
+                continue
+            start, stop = value & 0xFFFFFFFF, (value & 0xFFFFFFFF) + (value >> 32)
+            parts = [(stop - start, payload)]
+            while at < len(records):
+                following, _, kind, _, payload, value = records[at]
+                if following != ident or kind != rec.R_PART or value & 0xFFFFFFFF != stop:
+                    break
+                parts.append((value >> 32, payload))
+                stop += value >> 32
+                at += 1
+            task = self._pool.entries.placed[handle]
+            if task is not None and task.id == ident and task.run is not None:  # else late
+                task.run.deliver_parts(task, task.start + start, parts)
 
     def _accept(
         self, ident: int, handle: int, kind: int, ns: int, payload: float | bytes, value: int
@@ -415,9 +472,7 @@ class Leader:
             return
         offset, count = value & 0xFFFFFFFF, value >> 32
         start = task.start + offset
-        if kind == rec.R_PART:
-            run.deliver(task, start, count, Results(payload, (), None))
-        elif kind == rec.R_PART_LARGE:
+        if kind == rec.R_PART_LARGE:
             tag, body = pickle.loads(payload)
             if not run.has(start):
                 self._deliver_large(task, run, start, count, tag, body)
@@ -426,6 +481,7 @@ class Leader:
             run.deliver_error(task, start, _item_error(payload, start))
         elif kind == rec.R_SPLIT:
             run.split(task, offset)
+            self.ended = True
         else:
             if kind == rec.R_ERROR:
                 # Its function, or what it came in, could not be unpickled: no item of it was run.
@@ -435,6 +491,9 @@ class Leader:
             self._busy_ns += ns
             self._count += 1
             handle = task.handle
+            if payload and kind == rec.R_END and task.items is not None:
+                # `value` is where the piece ended; the last results end there.
+                run.deliver(task, start - count, count, Results([payload], (), None))
             self._pool.dispatcher.inflight.pop(task.id, None)
             run.ended(task, ns, offset)
             task.holds = None
@@ -450,7 +509,7 @@ class Leader:
                 run.deliver_error(task, index, lost)
             return
 
-        run.deliver(task, start, count, Results(inband, views, carried))
+        run.deliver(task, start, count, Results([inband], views, carried))
 
     def _received(self, tag: int, body: Any) -> tuple[Any, list[memoryview], Carried | None]:
         """Return (in-band bytes, buffers, descriptors of shared arrays) of a result in files.

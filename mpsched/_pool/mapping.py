@@ -228,6 +228,20 @@ class MapRun:
         """Take the results of items `start` to `start + count - 1`."""
         self._add(Block(task, start, count, results, None))
 
+    def deliver_parts(self, task: Task, start: int, parts: list[tuple[int, bytes]]) -> None:
+        """Take neighbouring rows of results, (count, packed row) each, from item `start` on.
+
+        When records are seen again there may be more of them than before: those that are known, in
+        blocks that they made then, are passed.
+        """
+        while parts and (known := self._blocks.get(start)) is not None:
+            stop = start + known.count
+            while parts and start < stop:
+                start += parts.pop(0)[0]
+        if parts:
+            count = sum(one for one, _ in parts)
+            self.deliver(task, start, count, Results([row for _, row in parts], (), None))
+
     def deliver_error(
         self,
         task: Task | None,

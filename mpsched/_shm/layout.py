@@ -41,6 +41,7 @@ B_LEFT: Final = 16  #       map: items of the running chunk not started
 B_FLUSH_NS: Final = 17  #   monotonic time of the last wake-up sent to the parent
 B_RETURNED: Final = 18  #   roots given back to the inbox from behind a long one
 B_SPLITS: Final = 19  #     map: chunks split for an idle worker
+B_TOLD: Final = 20  #       tail of the result ring when the parent was last told of results
 B_PARENT: Final = 24  #     first word written by the parent
 B_STOP: Final = 24  #       1 = leave when nothing is left to run
 B_REVOKE: Final = 25  #     run (TaskTable.run_key) that the parent wants back; 0 = none; the state

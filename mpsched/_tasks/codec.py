@@ -200,6 +200,13 @@ def loads_callable(data: Buffer) -> Callable[..., Any]:
     return fn
 
 
+def loads_so_far() -> int:
+    """Return how many by-value pickles this process has loaded: each may change what others see."""
+    from mpsched._tasks import loading
+
+    return loading.loads
+
+
 def enter_worker() -> None:
     """Say that this process is a worker. Once, before it decodes anything."""
     from mpsched._tasks import namespaces

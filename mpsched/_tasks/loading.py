@@ -34,6 +34,9 @@ _FUNCTIONS_KEPT: Final = 256
 """By-value functions that stay loaded. Smaller: a program that uses many in turn loads them again
 and again. Larger: memory for lambdas that nobody uses any more."""
 
+loads = 0
+"""By-value pickles that were loaded so far."""
+
 # --- loading ----------------------------------------------------------------------------------------
 
 
@@ -166,6 +169,8 @@ def open_value(
     buffers: Iterable[Any],
 ) -> Any:
     """Load an object that came by value. Called by unpickling."""
+    global loads
+    loads += 1
     outer = _active.load
     _active.load = load = _Load(spaces, entries, classes)
     try:
@@ -187,6 +192,8 @@ def open_callable(
     The globals and classes are brought up to date in either case: tasks of before and after a
     change may come in any order. Only functions without state of their own stay loaded (VALUE-4).
     """
+    global loads
+    loads += 1
     known = namespaces.registry.loaded.get(key)
     outer = _active.load
     _active.load = load = _Load(spaces, entries, classes)

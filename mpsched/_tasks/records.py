@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._shm.layout import R_HEAD, R_TAIL, RESULT_HEADER, Layout
+from mpsched._shm.layout import B_TOLD, R_HEAD, R_TAIL, RESULT_HEADER, Layout
 from mpsched._shm.words import WEAK, fence
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ R_LARGE: Final = (
     8  #   payload, a pickle of (in band or None, spans); value word = tag of the sent descriptor
 )
 R_ERROR: Final = 9  #   payload, see failure.py
-R_END: Final = 10  #    a chunk is over
+R_END: Final = 10  #    a chunk is over; payload as R_PART, value word = items run | count << 32
 LAST_FINAL: Final = 10
 # Kinds of a record after which its task goes on: pieces of a map; value word = start | count << 32.
-R_PART: Final = 11  #       payload, a pickle of the list of values
+R_PART: Final = 11  #       payload, a row of values (sealed.py)
 R_PART_LARGE: Final = 12  # payload, a pickle of (tag, in band or None, spans)
 R_PART_ERROR: Final = 13  # payload, see failure.py; one item
 R_SPLIT: Final = 14  #      the chunk ends at `start` now; the rest goes back to the parent
@@ -149,7 +149,9 @@ class ResultWriter:
         if size > self.largest:
             raise ValueError(f"a payload of {size} bytes; this ring takes {self.largest}")
         need = HEAD_WORDS + (size + 7) // 8
-        position = self._reserve(need)
+        position = self._at & (self._capacity - 1)
+        if position + need > self._capacity or self._at + need > self._room_until:
+            position = self._reserve(need)
         ring = self._ring
         ring[position] = ident
         ring[position + 1] = handle | kind << 24 | size << 32
@@ -185,12 +187,13 @@ class ResultWriter:
 class ResultReader:
     """The parent's end of one worker's result ring. Used under the leader's lock."""
 
-    __slots__ = ("_bytes", "_capacity", "_head", "_ring", "_tail", "_words", "worker")
+    __slots__ = ("_bytes", "_capacity", "_head", "_ring", "_tail", "_told", "_words", "worker")
 
     def __init__(self, data: memoryview, words: memoryview, layout: Layout, worker: int) -> None:
         base = layout.result(worker)
         self.worker = worker
         self._words = words
+        self._told = layout.block(worker) + B_TOLD
         self._head = base + R_HEAD
         self._tail = base + R_TAIL
         self._capacity = layout.result_words
@@ -206,6 +209,14 @@ class ResultReader:
     def empty(self) -> bool:
         """Whether there is nothing to read; a hint unless a fence came before."""
         return bool(self._words[self._head] == self._words[self._tail])
+
+    def waiting(self) -> int:
+        """Return the most records there can be; a hint, as `empty`."""
+        return int(self._words[self._tail] - self._words[self._head] + HEAD_WORDS - 1) // HEAD_WORDS
+
+    def told(self) -> bool:
+        """Whether something is left of what the worker has told of; a hint, as `empty`."""
+        return bool(self._words[self._head] < self._words[self._told])
 
     def take(self, limit: int) -> tuple[list[Record], int]:
         """Return up to `limit` records in order, and the head behind them for `advance`.

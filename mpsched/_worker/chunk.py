@@ -2,14 +2,15 @@
 
 See README.md, "Pieces of a map". The main thread runs items; the helper thread may send finished
 results (`flush`) and give away the far half of what has not started (`split`). Both sides agree
-through two fields and a lock: `next` (first item not started; the main thread stores it and then
-reads `end`), `end` (the helper stores it and then reads `next`), and the worker's write lock around
+through two fields and a lock: `started` (items that were started; the main thread stores it and then
+reads `end`), `end` (the helper stores it and then reads `started`), and the worker's write lock around
 everything that reaches the result ring.
 """
 
 from __future__ import annotations
 
 import itertools
+import pickle
 import time
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -26,11 +27,7 @@ if TYPE_CHECKING:
 
 
 _PROBE: Final = 8
-"""Items of a block that shows what they take."""
-_PROBE_EVERY: Final = 256
-"""Items that are run singly after such a block has shown that they are not tiny."""
-_SINGLES_FIRST: Final = 64
-"""Items of a piece that are run singly first: a short map fails no more than the item that kills."""
+"""Items of the first block: singly run, items cannot show how short they are."""
 
 
 @final
@@ -38,27 +35,28 @@ class Chunk:
     """The state of the piece that runs.
 
     Attributes:
-        next: first item that has not started.
         end: first item that is not ours (any more).
         base: index of the first item in `values`; `sent`: how many of `values` left already.
     """
 
     __slots__ = (
-        "_first_ns",
+        "_block_size",
         "_flushed_ns",
         "_fn",
         "_fresh",
         "_plain",
+        "_progress",
         "_row",
+        "_short",
         "_star",
         "_taken",
+        "_words",
         "_worker",
         "base",
         "closed",
         "end",
         "handle",
         "ident",
-        "next",
         "sent",
         "values",
     )
@@ -73,15 +71,18 @@ class Chunk:
         items: Row,
     ) -> None:
         self._worker = worker
+        self._words = worker.words
+        self._progress = worker.block + lay.B_PROGRESS
+        self._words[self._progress] = 0
         self._fn = fn
         self._star = star
-        self._first_ns = 0
         self._flushed_ns = 0
         self.ident = ident
         self.handle = handle
         self._row = items
+        self._short = False  # items take less than `short_s`: they are run in blocks
+        self._block_size = _PROBE
         self._plain = items.plain is not None  # so far: items and results that nobody can change
-        self.next = 0
         self.end = len(items)
         self.base = 0
         self.values: list[Any] = []
@@ -90,130 +91,215 @@ class Chunk:
         self.sent = 0
         self.closed = False
 
+    @property
+    def started(self) -> int:
+        """Items that were started: the word PROGRESS, which the parent reads too."""
+        return int(self._words[self._progress])
+
+    @started.setter
+    def started(self, items: int) -> None:
+        self._words[self._progress] = items
+
     def run(self) -> int:
         """Run the items; returns nanoseconds spent. Main thread."""
         worker = self._worker
-        settings = worker.settings
-        words, block = worker.words, worker.block
-        tiny_ns, block_ns = settings.tiny_s * 1e9, settings.block_s * 1e9
-        flush_ns = int(settings.flush_s * 1e9)
-        clock = time.monotonic_ns
-        words[block + lay.B_LEFT] = max(0, self.end - 1)
-        begun = now = self._flushed_ns = clock()
-        size, singles = 1, _SINGLES_FIRST
-        cancel = worker.table.cancel
+        words, left = worker.words, worker.block + lay.B_LEFT
+        words[left] = max(0, self.end - 1)
+        begun = self._flushed_ns = time.monotonic_ns()
+        now = begun
         while True:
-            if size == 1 and self._plain and not self._star:
-                singles, now = self._singles(singles, now)
-                size = _PROBE  # this loop takes as long as a tiny item: only a block tells
-            start = self.next
-            stop = min(start + size, self.end)
-            if start >= stop or cancel[self.handle]:
-                if self._ended(now - begun):
-                    break
-                continue
-            self.next = stop  # before the look at `end`: see split
-            end = self.end
-            if end < stop:
-                self.next = stop = max(start, end)
-                if start >= stop:
-                    continue
-            words[block + lay.B_PROGRESS] = stop
             if not self._plain:
-                for index in range(start, stop):
-                    self._one(index)
-            elif size == 1:
-                self._one(start)
+                now = self._sealed(now)
+            elif self._short:
+                now = self._blocks(now)
             else:
-                # Its first results may have to wait for its last: the parent may ask for them.
-                words[block + lay.B_UNSENT] = 1
-                self._block(start, stop)
-            before, now = now, clock()
-            took = (now - before) / (stop - start)
-            if now - self._flushed_ns >= flush_ns:
-                self._tell(now, took)
-            elif size == 1:
-                words[block + lay.B_UNSENT] = 1
-            # Items so small that a word for each start would cost as much are started in blocks.
-            if not self._plain or (self._star and size == 1 and took >= 4 * tiny_ns):
-                size = 1
-            elif size == 1:
-                size = _PROBE
-            elif took < tiny_ns:
-                size = max(2, min(size * 2, int(block_ns / (took + 1))))
-            else:
-                size, singles = 1, _PROBE_EVERY
-        words[block + lay.B_LEFT] = 0
-        words[block + lay.B_PROGRESS] = 0
-        worker.items += self.next
+                now = self._singles(now)
+            if (self.started >= self.end or worker.table.cancel[self.handle]) and self._ended(
+                now - begun
+            ):
+                break
+        words[left] = 0
+        worker.items += self.started
+        self.started = 0
         return now - begun
 
-    def _singles(self, singles: int, now: int) -> tuple[int, int]:
-        """Run items one by one, each with its word, while they are plain and not tiny.
-
-        The same as `run` does, written out: this is the loop of most maps. Returns (how many more are
-        to be run singly, the time).
-        """
+    def _sealed(self, now: int) -> int:
+        """Run items one by one that, or whose results, can be changed; returns the time."""
         worker = self._worker
-        words, handle, cancel = worker.words, self.handle, worker.table.cancel
-        progress, unsent = worker.block + lay.B_PROGRESS, worker.block + lay.B_UNSENT
-        row, fn, plain_types = self._row.plain, self._fn, codec.PLAIN_TYPES
-        assert row is not None
+        words, unsent = worker.words, worker.block + lay.B_UNSENT
         flush_ns = int(worker.settings.flush_s * 1e9)
-        small_ns = 4 * worker.settings.tiny_s * 1e9
-        clock = time.monotonic_ns
-        while not cancel[handle]:
-            index = self.next
-            self.next = index + 1  # before the look at `end`: see split
+        while not worker.table.cancel[self.handle]:
+            index = self.started
+            self.started = index + 1  # before the look at `end`: see split
             if index >= self.end:
-                self.next = index
+                self.started = index
                 break
-            words[progress] = index + 1
-            try:
-                value = fn(row[index])
-            except BaseException as problem:
-                self._failed(index, problem, row[index])
-            else:
-                if type(value) in plain_types:
-                    self.values.append(value)
-                else:
-                    self._seal_one(index, value, row[index])
-            before, now = now, clock()
+            self._one(index)
+            before, now = now, time.monotonic_ns()
             if now - self._flushed_ns < flush_ns:
                 words[unsent] = 1
             elif index + 1 < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
-            if singles:
-                singles -= 1
-            elif now - before < small_ns:
+        return now
+
+    def _singles(self, now: int) -> int:
+        """Run plain items one by one, each with its word, while they are not short.
+
+        Returns the time. This is the loop of most maps.
+        """
+        worker = self._worker
+        words, cancel, handle = worker.words, worker.table.cancel, self.handle
+        progress, unsent = self._progress, worker.block + lay.B_UNSENT
+        row, fn, star, plain_types = self._row.plain, self._fn, self._star, codec.PLAIN_TYPES
+        assert row is not None
+        flush_ns = int(worker.settings.flush_s * 1e9)
+        short_ns, first = worker.settings.short_s * 1e9, worker.settings.singles_first
+        clock = time.monotonic_ns
+        index = words[progress]
+        while not cancel[handle]:
+            words[progress] = index + 1  # before the look at `end`: see split
+            if index >= self.end:
+                words[progress] = index
                 break
-            if not self._plain:
+            try:
+                value = fn(*row[index]) if star else fn(row[index])
+            except BaseException as problem:
+                self._failed(index, problem, row[index])
+            else:
+                if type(value) not in plain_types:
+                    self._seal_one(index, value, row[index])
+                    return clock()
+                self.values.append(value)
+            index += 1
+            before = now
+            now = clock()
+            if now - self._flushed_ns < flush_ns:
+                words[unsent] = 1
+            elif index < self.end:  # else the end of the piece tells
+                self._tell(now, now - before)
+            if now - before < short_ns and index >= first:
+                self._short = True
                 break
-        return singles, now
+        return now
+
+    def _blocks(self, now: int) -> int:
+        """Run plain items in blocks of `flush_s`, while they are short; returns the time.
+
+        Nothing is done for each item but to call the function. A block's results leave with its end.
+        """
+        worker = self._worker
+        words, cancel, handle = worker.words, worker.table.cancel, self.handle
+        progress, unsent = self._progress, worker.block + lay.B_UNSENT
+        row, fn, dumps = self._row.plain, self._fn, pickle.dumps
+        call = itertools.starmap if self._star else map
+        assert row is not None
+        settings = worker.settings
+        block_ns, short_ns = settings.flush_s * 1e9, settings.short_s * 1e9
+        largest = worker.results.largest
+        plain_types, clock = codec.PLAIN_TYPES, time.monotonic_ns
+        if len(self.values) > self.sent:
+            self.flush()
+        size = self._block_size
+        start = words[progress]
+        while not cancel[handle]:
+            stop = start + size
+            words[progress] = stop  # before the look at `end`: see split
+            if self.end < stop:
+                words[progress] = stop = max(start, self.end)
+                if start >= stop:
+                    break
+            # Its first results may have to wait for its last: the parent may ask for them, and the
+            # helper takes them from here.
+            fresh: list[Any] = []
+            self._fresh = fresh
+            words[unsent] = 1
+            try:
+                # `extend` keeps what it has appended when the iterator raises: that tells which.
+                fresh.extend(call(fn, row[start:stop]))
+            except BaseException as problem:
+                self._break_off(start, fresh, problem)
+            else:
+                count = len(fresh)
+                if count < stop - start:
+                    # A StopIteration of the function ended the loop as if the items had.
+                    self._break_off(start, fresh, StopIteration("raised by the function"))
+                elif plain_types.issuperset(map(type, fresh)):
+                    data = dumps((True, fresh), 5)  # as `sealed.pack_plain`
+                    if len(data) > largest or not self._send_block(start, count, data):
+                        self._keep(start, fresh)
+                else:
+                    self._keep(start, fresh)
+            before = now
+            now = clock()
+            took = (now - before) / (stop - start)
+            if now - worker.last_flush_ns >= worker.tell_ns:
+                self._ring_if_due(now, took)
+            start = words[progress]
+            if took >= 2 * short_ns or not self._plain:
+                self._short = False
+                break
+            size = max(2, min(size * 2, int(block_ns / (took + 1))))
+        self._block_size = max(2, min(_PROBE, size))
+        self._flushed_ns = now
+        return now
 
     def _tell(self, now: int, took: float) -> None:
         """Put results into the ring, where a kill does not reach them, and wake the parent at times.
 
-        Waking the parent costs it a core: at once for long items, else every `tell_s`.
+        The parent may look by itself meanwhile, and waking it takes a core from a worker.
         """
-        worker = self._worker
-        settings = worker.settings
-        self.flush()
-        if took >= settings.flush_s * 1e9 or now - worker.last_flush_ns >= settings.tell_s * 1e9:
-            worker.ring_the_parent()
-        worker.words[worker.block + lay.B_LEFT] = max(0, self.end - self.next)
+        if self._plain and not self._fresh:
+            if self.values:
+                self._flush_plain()
+        else:
+            self.flush()
+        self._ring_if_due(now, took)
         self._flushed_ns = now
+
+    def _ring_if_due(self, now: int, took: float) -> None:
+        worker = self._worker
+        if took >= 2 * worker.tell_ns or worker.parent_is_due(now):
+            worker.ring_the_parent()
+        worker.words[worker.block + lay.B_LEFT] = max(0, self.end - self.started)
+
+    def _flush_plain(self) -> None:
+        """Publish results that are all plain; main thread. `flush`, for the common case."""
+        worker = self._worker
+        results = worker.results
+        with worker.write_lock:
+            values = self.values[self.sent :] if self.sent else self.values
+            data = sealed.pack_plain(values)
+            if len(data) > results.largest:
+                self._flush_locked()
+                return
+            if values:
+                start = self.base + self.sent
+                where = start | len(values) << 32
+                results.write_payload(self.ident, self.handle, rec.R_PART, 0, data, where)
+                self.values, self.sent, self.base = [], 0, start + len(values)
+            worker.words[worker.block + lay.B_UNSENT] = 0
 
     def _ended(self, spent: int) -> bool:
         """Publish the end of the piece; False if there is more to run after all."""
         worker = self._worker
         with worker.write_lock:
             # A `split` that has given up had made `end` smaller for a moment.
-            if self.next < self.end and not worker.table.cancel[self.handle]:
+            if self.started < self.end and not worker.table.cancel[self.handle]:
                 return False
-            self._flush_locked()
+            # The last results travel with the end, if they can: two records are twice the work.
+            values: list[Any] = []
+            data = b""
+            results = worker.results
+            if self._plain and len(self.values) > self.sent:
+                values = self.values[self.sent :]
+                data = sealed.pack_plain(values)
+            if not values or len(data) > results.largest:
+                values, data = [], b""
+                self._flush_locked()
             self.closed = True
-            worker.results.write(self.ident, self.handle, rec.R_END, spent, self.next)
+            where = self.started | len(values) << 32
+            results.write_payload(self.ident, self.handle, rec.R_END, spent, data, where)
+            self._words[worker.block + lay.B_UNSENT] = 0
             return True
 
     def _one(self, index: int) -> None:
@@ -245,28 +331,26 @@ class Chunk:
             # They are still the object's own memory until they are in a memory file.
             self.flush()
 
-    def _block(self, start: int, stop: int) -> None:
+    def _send_block(self, start: int, count: int, data: bytes) -> bool:
+        """Publish the packed results of a block; False if the helper took some of them already."""
+        worker = self._worker
+        with worker.write_lock:
+            if self._taken:
+                return False
+            where = start | count << 32
+            worker.results.write_payload(self.ident, self.handle, rec.R_PART, 0, data, where)
+            self._fresh, self.values, self.sent, self.base = [], [], 0, start + count
+            self._words[worker.block + lay.B_UNSENT] = 0
+        return True
+
+    def _break_off(self, start: int, fresh: list[Any], problem: BaseException) -> None:
+        """End a block at the item that raised."""
         row = self._row.plain
         assert row is not None
-        items, fn = row[start:stop], self._fn
-        # Not in `values`, which the helper may send at any time; but see `_take_fresh`.
-        fresh: list[Any] = []
-        self._fresh = fresh
-        try:
-            # `extend` keeps what it has appended when the iterator raises: that tells which item.
-            fresh.extend(itertools.starmap(fn, items) if self._star else map(fn, items))
-        except BaseException as problem:
-            bad = start + len(fresh)
-            self._keep(start, fresh)
-            self._failed(bad, problem, row[bad])
-            self.next = bad + 1
-        else:
-            self._keep(start, fresh)
-            bad = start + len(fresh)
-            if bad < stop:
-                # A StopIteration of the function ended the loop as if the items had.
-                self._failed(bad, StopIteration("raised by the function"), row[bad])
-                self.next = bad + 1
+        bad = start + len(fresh)
+        self._keep(start, fresh)
+        self._failed(bad, problem, row[bad])
+        self.started = bad + 1
 
     def _take_fresh(self) -> None:
         """Take the first plain results of the block that runs; write lock held.
@@ -287,6 +371,7 @@ class Chunk:
             taken, self._taken, self._fresh = self._taken, 0, []
             if sealed.all_plain(fresh):
                 self.values.extend(fresh[taken:] if taken else fresh)
+                self._flush_locked()
                 return
         self._plain = False
         row = self._row.plain
@@ -327,8 +412,7 @@ class Chunk:
         count = len(self.values)
         if count > self.sent:
             batch = self.values[self.sent : count]
-            ns, self._first_ns = self._since()
-            deliver.part(self._worker, self.ident, self.handle, ns, self.base + self.sent, batch)
+            deliver.part(self._worker, self.ident, self.handle, self.base + self.sent, batch)
             self.sent = count
             if count >= 4096:
                 # Keep the list short; nothing of it is needed any more.
@@ -336,10 +420,6 @@ class Chunk:
                 self.base += count
                 self.sent = 0
         self._worker.words[self._worker.block + lay.B_UNSENT] = 0
-
-    def _since(self) -> tuple[int, int]:
-        now = time.monotonic_ns()
-        return (now - self._first_ns if self._first_ns else 0), now
 
     def split(self) -> bool:
         """Give the far half of the items that have not started back to the parent. Helper thread.
@@ -350,14 +430,14 @@ class Chunk:
         with worker.write_lock:
             if self.closed:
                 return False
-            first, end = self.next, self.end
+            first, end = self.started, self.end
             if first >= end:
                 return False
             keep = first + (end - first) // 2
-            # Pairs with `run`, which stores `next` and then reads `end`: one of the two sees the
+            # Pairs with `run`, which stores `started` and then reads `end`: one of the two sees the
             # other's store. If this one does, nothing is given; if both do, nothing is either.
             self.end = keep
-            if self.next > keep:
+            if self.started > keep:
                 self.end = end
                 return False
             worker.results.write(self.ident, self.handle, rec.R_SPLIT, 0, keep)

@@ -69,7 +69,7 @@ def seal(worker: Worker, value: Any) -> Sealed:
     return Sealed(*_encoded(worker, value))
 
 
-def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: list[Any]) -> None:
+def part(worker: Worker, ident: int, handle: int, start: int, values: list[Any]) -> None:
     """Publish results of neighbouring map items, the first at index `start`; write lock held.
 
     Each is plain or `Sealed`. Never raises: what finds no memory becomes the items' error.
@@ -78,7 +78,7 @@ def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: l
     data, buffers, held = sealed.pack(values)
     where = start | len(values) << 32
     if not buffers and not held and len(data) <= results.largest:
-        results.write_payload(ident, handle, rec.R_PART, ns, data, where)
+        results.write_payload(ident, handle, rec.R_PART, 0, data, where)
         return
     try:
         payload, tag = _large(worker, data, buffers, held)
@@ -88,11 +88,11 @@ def part(worker: Worker, ident: int, handle: int, ns: int, start: int, values: l
             return
         # Fewer at once may find room; each for itself if need be.
         half = len(values) // 2
-        part(worker, ident, handle, ns // 2, start, values[:half])
-        part(worker, ident, handle, ns // 2, start + half, values[half:])
+        part(worker, ident, handle, start, values[:half])
+        part(worker, ident, handle, start + half, values[half:])
         return
     body = pickle.dumps((tag, payload), 5)
-    results.write_payload(ident, handle, rec.R_PART_LARGE, ns, body, where)
+    results.write_payload(ident, handle, rec.R_PART_LARGE, 0, body, where)
 
 
 def error(

@@ -29,7 +29,7 @@ def _disown(worker: Worker) -> None:
     # The helper thread, which is not in this process, may have held it.
     worker.write_lock = threading.Lock()
     if isinstance(worker.chunk, Chunk):
-        worker.chunk.end = worker.chunk.next
+        worker.chunk.end = worker.chunk.started
 
 
 @final

@@ -101,7 +101,7 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
         if (
             (not local and not len(inbox))
             or worker.unflushed >= _BATCH
-            or now - worker.last_flush_ns >= flush_ns
+            or (now - worker.last_flush_ns >= flush_ns and now >= worker.patient_ns)
         ):
             worker.ring_the_parent()
         budget -= 1

@@ -34,8 +34,11 @@ class Runner:
     """Runs the roots of one worker, in its main thread."""
 
     __slots__ = (
+        "_blob",
+        "_fn",
         "_functions",
         "_ident",
+        "_loads",
         "_meta",
         "_parent_pid",
         "_read_frame",
@@ -46,6 +49,9 @@ class Runner:
 
     def __init__(self, worker: Worker, parent_pid: int) -> None:
         self._worker = worker
+        self._blob = b""
+        self._fn: Callable[..., Any] | None = None
+        self._loads = -1
         self._parent_pid = parent_pid
         table = worker.table
         self._state, self._ident, self._meta = table.state, table.ident, table.meta
@@ -61,6 +67,7 @@ class Runner:
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
+        worker.patient_ns = 0
         kind = meta & _LOW
         if kind not in _COMMON:
             return self._run_other(handle, ident, meta)
@@ -108,6 +115,8 @@ class Runner:
             finally:
                 worker.chunk = None
             now = _clock()
+            if now - begun < worker.tell_ns * 2 and not worker.parent_is_due(now):
+                worker.patient_ns = now + worker.tell_ns
         else:
             try:
                 result = fn(*args, **kwargs) if kwargs else fn(*args)
@@ -167,11 +176,23 @@ class Runner:
             return self._functions[number], args, kwargs
         blob, star, encoded = pickle.loads(data)
         # The function first: its module's namespace must be there before its arguments' classes.
-        fn = self._functions[number] if blob is None else codec.loads_callable(blob)
         if kind == tab.KIND_CHUNK:
+            fn = self._functions[number] if blob is None else self._callable(blob)
             return fn, Row(encoded, buffers), {} if star else None
+        fn = self._functions[number] if blob is None else codec.loads_callable(blob)
         args, kwargs = codec.decode(encoded, buffers)
         return fn, args, kwargs
+
+    def _callable(self, blob: bytes) -> Callable[..., Any]:
+        """Load a map's function by value; as it is if nothing was loaded since the piece before."""
+        if blob == self._blob and codec.loads_so_far() == self._loads:
+            assert self._fn is not None
+            return self._fn
+        fn = codec.loads_callable(blob)
+        # The very object of the time before: it is stateless, and stays loaded (VALUE-4).
+        self._blob = blob if fn is self._fn else b""
+        self._fn, self._loads = fn, codec.loads_so_far()
+        return fn
 
     def _fetch(self, frame: bytes | memoryview) -> tuple[Any, list[memoryview]]:
         """Map the parent's payload files that a frame names; return (in-band bytes, buffers)."""

@@ -40,6 +40,8 @@ class Worker:
         current: handle of the root that runs, or None.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
+        patient_ns: until then (monotonic ns) results of ended roots need not be told of.
+        tell_ns: nanoseconds after which the parent is told of results of maps.
         write_lock: guards the result ring between the main and the helper thread.
     """
 
@@ -77,6 +79,9 @@ class Worker:
         self.items = 0
         self.busy_ns = 0
         self.last_flush_ns = 0
+        self._tail = layout.result(index) + lay.R_TAIL
+        self.patient_ns = 0
+        self.tell_ns = int(config.settings.tell_s * 1e9)
         self.unflushed = 0
         self.recent_ns = 0.0
         self._context: TaskContext | None = None
@@ -201,6 +206,17 @@ class Worker:
 
     # --- telling the parent -------------------------------------------------------------------------
 
+    def parent_is_due(self, now: int) -> bool:
+        """Whether no worker has told the parent of anything for `tell_s`."""
+        least = now - self.tell_ns
+        if self.last_flush_ns > least:
+            return False
+        words, layout = self.words, self.config.layout
+        return all(
+            words[layout.block(worker) + lay.B_FLUSH_NS] <= least
+            for worker in range(layout.workers)
+        )
+
     def ring_the_parent(self) -> None:
         """Wake whoever is to read the results that were published so far."""
         self.unflushed = 0
@@ -216,6 +232,7 @@ class Worker:
         words[block + lay.B_ITEMS] = self.items
         words[block + lay.B_BUSY_NS] = self.busy_ns
         words[block + lay.B_FLUSH_NS] = now
+        words[block + lay.B_TOLD] = words[self._tail]
         # Pairs with the leader's "announce, fence, look at every ring" in leader.py: one of the two
         # sees the other's store.
         fence()

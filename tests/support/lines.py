@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import CodeType, FrameType
 
+    Function = Callable[..., object] | tuple[Callable[..., object], ...]
+
 
 class Lines:
     """Counts the lines that were executed of one function.
@@ -28,9 +30,7 @@ class Lines:
 
 
 @contextmanager
-def before_line(
-    function: Callable[..., object], line: int, action: Callable[[], object]
-) -> Iterator[Lines]:
+def before_line(function: Function, line: int, action: Callable[[], object]) -> Iterator[Lines]:
     """Do `action` before the `line`-th line (from 0) that `function` executes in this thread.
 
     What `action` raises comes out of that line, as KeyboardInterrupt does.
@@ -41,10 +41,14 @@ def before_line(
 
 @contextmanager
 def before_lines(
-    function: Callable[..., object], actions: Mapping[int, Callable[[], object]]
+    function: Function, actions: Mapping[int, Callable[[], object]]
 ) -> Iterator[Lines]:
-    """Do several things, each before its line; otherwise as `before_line`."""
-    code: CodeType = function.__code__
+    """Do several things, each before its line; otherwise as `before_line`.
+
+    Of several functions the lines are counted together, in the order in which they are executed.
+    """
+    functions = function if isinstance(function, tuple) else (function,)
+    codes: set[CodeType] = {one.__code__ for one in functions}
     seen = Lines()
 
     def local(_frame: FrameType, event: str, _arg: object) -> Any:
@@ -58,7 +62,7 @@ def before_lines(
         return local
 
     def trace(frame: FrameType, _event: str, _arg: object) -> Any:
-        return local if frame.f_code is code else None
+        return local if frame.f_code in codes else None
 
     before = sys.gettrace()
     sys.settrace(trace)
@@ -68,7 +72,7 @@ def before_lines(
         sys.settrace(before)
 
 
-def lines_of(function: Callable[..., object], call: Callable[[], object]) -> int:
+def lines_of(function: Function, call: Callable[[], object]) -> int:
     """Return how many lines of `function` a call executes."""
     with before_line(function, -1, lambda: None) as seen:
         call()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mpsched._tasks.records import Record
 
 ITEMS = 5
+RUN = (Chunk.run, Chunk._singles, Chunk._blocks, Chunk._sealed)
+"""The main thread's part in the protocol with the helper."""
 
 
 class Piece:
@@ -32,7 +34,7 @@ class Piece:
     def __init__(
         self, fn: Callable[[int], Any] = int, *, items: int = ITEMS, tiny: bool = False
     ) -> None:
-        wide: dict[str, Any] = {"tiny_s": 1e6, "block_s": 1e6} if tiny else {"tiny_s": 1e-12}
+        wide: dict[str, Any] = {"short_s": 1e6, "singles_first": 1} if tiny else {"short_s": 1e-12}
         self.pool = QuietPool(flush_s=1e6, **wide)
         self.worker = self.pool.workers[0]
         (self.handle,) = self.pool.entries.allocate(1)
@@ -55,7 +57,9 @@ class Piece:
         found: dict[int, Any] = {}
         for _ident, _handle, kind, _ns, payload, value in self.records():
             start, count = value & 0xFFFFFFFF, value >> 32
-            if kind == rec.R_PART:
+            if kind == rec.R_END and payload:
+                start -= count  # it says where the piece ended; the last results end there
+            if kind == rec.R_PART or (kind == rec.R_END and payload):
                 row = Row(payload)
                 assert len(row) == count
                 fresh = {start + offset: row.load(offset) for offset in range(count)}
@@ -80,7 +84,7 @@ class Piece:
         assert self.ran == list(range(kept))
         assert sorted(self.values()) == list(range(kept))
         end = self.records()[-1]
-        assert (end[2], end[5]) == (rec.R_END, kept)
+        assert (end[2], end[5] & 0xFFFFFFFF) == (rec.R_END, kept)
 
     def block(self, field: int) -> int:
         """Return a word of the worker's block."""
@@ -90,7 +94,7 @@ class Piece:
 def lines_of_run(**how: Any) -> int:
     """Return how many lines `run` executes for a piece that nobody disturbs."""
     piece = Piece(**how)
-    lines = lines_of(Chunk.run, piece.chunk.run)
+    lines = lines_of(RUN, piece.chunk.run)
     piece.pool.close()
     return lines
 
@@ -181,7 +185,7 @@ def test_chunk_that_nobody_wants_stops_after_its_item() -> None:
     piece.chunk.run()
     assert piece.ran == [0, 1]
     assert piece.values() == {0: 0, 1: 1}
-    assert piece.records()[-1][2::3] == (rec.R_END, 2)
+    assert piece.records()[-1][2::3] == (rec.R_END, 2 | 2 << 32)
     piece.pool.close()
 
 
@@ -194,13 +198,14 @@ def test_chunk_flush_and_split_after_the_end_do_nothing(five: Piece) -> None:
     assert five.records() == before
 
 
-def test_chunk_flush_between_any_two_lines_sends_each_result_once() -> None:
+@pytest.mark.parametrize("tiny", [False, True])
+def test_chunk_flush_between_any_two_lines_sends_each_result_once(tiny: bool) -> None:
     """The helper sends what is there, whenever it comes."""
-    lines = lines_of_run()
+    lines = lines_of_run(tiny=tiny)
     assert lines > 20
     for line in range(lines):
-        piece = Piece()
-        with before_line(Chunk.run, line, piece.chunk.flush):
+        piece = Piece(tiny=tiny)
+        with before_line(RUN, line, piece.chunk.flush):
             piece.chunk.run()
         piece.check()
         piece.pool.close()
@@ -215,7 +220,7 @@ def test_chunk_split_between_any_two_lines_gives_or_runs_each_item(tiny: bool) -
         for again in (line, min(line + 3, lines)):
             piece = Piece(tiny=tiny)
             split = piece.chunk.split
-            with before_lines(Chunk.run, {line: split, again: split}):
+            with before_lines(RUN, {line: split, again: split}):
                 piece.chunk.run()
             piece.check()
             given += ITEMS - piece.kept()
@@ -236,7 +241,7 @@ def test_chunk_split_that_stands_at_any_line_gives_or_runs_each_item(five: Piece
                 helper = Paused(Chunk.split, (stand,), two.chunk.split)
                 two.worker.write_lock = Yielding(helper)  # type: ignore[assignment]
                 actions = {begin: helper.start, begin + wait: helper.finish}
-                with before_lines(Chunk.run, actions):
+                with before_lines(RUN, actions):
                     two.chunk.run()
                 helper.finish()
                 two.check(2)
@@ -257,7 +262,7 @@ def test_chunk_split_that_gives_up_leaves_no_item_behind(five: Piece) -> None:
                 helper = Paused(Chunk.split, (stand, stand + 2), two.chunk.split)
                 two.worker.write_lock = Yielding(helper)  # type: ignore[assignment]
                 actions = {0: helper.start, first: helper.go_on, first + wait: helper.finish}
-                with before_lines(Chunk.run, actions):
+                with before_lines(RUN, actions):
                     two.chunk.run()
                 helper.finish()
                 two.check(2)
