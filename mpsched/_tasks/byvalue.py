@@ -13,6 +13,7 @@ import functools
 import hashlib
 import io
 import pickle
+import struct
 import sys
 import types
 import typing
@@ -340,6 +341,10 @@ def _reduce_alias(obj: Any) -> Any:
     return _by_name(obj) or (type(obj), (obj.__name__, obj.__value__))
 
 
+def _reduce_struct(obj: struct.Struct) -> Any:
+    return type(obj), (obj.format,)
+
+
 def _reduce_weak_dict(obj: Any) -> Any:
     return type(obj), (dict(obj),)
 
@@ -352,6 +357,7 @@ def _reducers() -> dict[type, Callable[[Any], Any]]:
     table: dict[type, Callable[[Any], Any]] = {
         type(functools.lru_cache(_digest)): _reduce_cached,
         functools.cached_property: _reduce_cached_property,
+        struct.Struct: _reduce_struct,
         typing.NewType: _reduce_new_type,
         typing.ParamSpec: _reduce_typing,
         typing.TypeVarTuple: _reduce_typing,

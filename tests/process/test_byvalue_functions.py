@@ -6,6 +6,7 @@ The parent is this process with a notebook's `__main__`; the worker is a second 
 from __future__ import annotations
 
 import functools
+import struct
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -227,6 +228,20 @@ def test_decorators_of_the_standard_library_work(main: Notebook, peer: Peer) -> 
     assert peer.run(main["cached"], 20) == 6765
     assert [peer.run(main["kind"], x) for x in (1, "a")] == ["int", "other"]
     assert peer.run(main["C"]().inc, 4) == 5
+
+
+def test_globals_a_compiled_struct_travels_by_its_format(main: Notebook, peer: Peer) -> None:
+    """`struct.Struct` and its bound methods, as globals and as arguments."""
+    main.cell(
+        """
+        import struct
+        BE = struct.Struct(">I")
+        pack = BE.pack
+        def use(other): return pack(258), BE.unpack(b"\\0\\0\\1\\2"), other.format, other.size
+        """
+    )
+    found = peer.run(main["use"], struct.Struct("!d"))
+    assert found == (b"\0\0\1\2", (258,), "!d", 8)
 
 
 def test_namespaces_of_no_module_are_kept_apart(main: Notebook, peer: Peer) -> None:
