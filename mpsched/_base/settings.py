@@ -41,6 +41,16 @@ class Settings(NamedTuple):
     # Smaller: a memory file and two system calls for little data. Larger: bytes are copied twice.
     payload_bytes: int = 64 << 10
 
+    # Children of a worker that may be published at once, and slots of their ring; powers of two.
+    # Smaller: a worker that joins its children oldest first publishes fewer at a time. Larger: memory
+    # per worker.
+    children: int = 256
+    ring_slots: int = 256
+
+    # Bytes of a child's arguments, or of its result, that lie in its entry. Smaller: more of them get
+    # a memory file of their own (40 us). Larger: memory, as many times as there are such entries.
+    child_bytes: int = 1024
+
     # Seconds of work that a worker is given ahead, at least. Smaller: it runs dry while the parent is
     # busy. Larger: what was submitted later with a higher priority waits longer.
     ahead_s: float = 0.002
@@ -90,7 +100,13 @@ class Settings(NamedTuple):
         Raises:
             ValueError: A ring size is not a power of two, or a size is not positive.
         """
-        for name in ("entries_per_worker", "inbox_slots", "result_ring_bytes"):
+        for name in (
+            "entries_per_worker",
+            "inbox_slots",
+            "result_ring_bytes",
+            "children",
+            "ring_slots",
+        ):
             value = getattr(self, name)
             if value < 2 or value & (value - 1):
                 raise ValueError(f"Settings.{name} must be a power of two and at least 2: {value}")
@@ -105,6 +121,7 @@ class Settings(NamedTuple):
             "slab_bytes",
             "slab_most_bytes",
             "payload_bytes",
+            "child_bytes",
             "ahead_s",
             "claim_s",
             "flush_s",

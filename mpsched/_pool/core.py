@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
 from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
@@ -117,6 +118,9 @@ class Pool:
             inbox_slots=settings.inbox_slots,
             result_words=settings.result_ring_bytes // 8,
             slab_bytes=settings.slab_bytes,
+            children=settings.children,
+            child_bytes=settings.child_bytes,
+            ring_slots=settings.ring_slots,
         )
         settings.check()
         descriptors.require(6 * width + 16)
@@ -160,6 +164,7 @@ class Pool:
         self.channels = []
         for worker in range(width):
             Inbox.initialise(segment.words, layout, worker)
+            Deque.initialise(segment.words, layout, worker)
             ends = channel()
             self.channels.append(ends)
             for end in ends:

@@ -21,7 +21,7 @@ WAIT_NOBODY: Final = 0  #   a leader is awake: it looks at every ring before it 
 WAIT_LEADER: Final = 1  #   the leader sleeps: wake it
 WAIT_COLLECTOR: Final = 2  # nobody leads: wake the collector
 
-# --- worker block, 32 words each; the first half is written by the worker, the second by the parent --
+# --- worker block, 64 words each; written by the worker, but for 24 to 31 and 56 to 63 ---------------
 B_INCARNATION: Final = 0  # which process of this index; 0 = none yet
 B_STATE: Final = 1  #       IDLE states below
 B_CLAIMED: Final = 3  #     roots claimed and not started
@@ -42,23 +42,53 @@ B_FLUSH_NS: Final = 17  #   monotonic time of the last wake-up sent to the paren
 B_RETURNED: Final = 18  #   roots given back to the inbox from behind a long one
 B_SPLITS: Final = 19  #     map: chunks split for an idle worker
 B_TOLD: Final = 20  #       tail of the result ring when the parent was last told of results
-B_PARENT: Final = 24  #     first word written by the parent
+B_PARENT: Final = 24  #     words 24 to 31 are written by the parent
 B_STOP: Final = 24  #       1 = leave when nothing is left to run
 B_REVOKE: Final = 25  #     run (TaskTable.run_key) that the parent wants back; 0 = none; the state
 #                           word answers
 B_KILL: Final = (
     26  #       run for which the parent is about to kill this worker: it starts no other
 )
-BLOCK_WORDS: Final = 32
+# Fork-join (`_deque`, Split deque). Written by the worker:
+B_FORKS: Final = 32  #      1 from a root's first spawn to its end: there may be private children
+B_RUN: Final = (
+    33  #        run key of the root that all on this worker's stack belongs to; 0: nothing
+)
+B_WAITS: Final = 34  #      0, 1 + the worker from whom it wants work, or WAITS_ANY
+B_JOINING: Final = 35  #    0, or 1 + handle of the child that it waits for
+B_BLOCKED: Final = 36  #    how many `blocking()` are open in its task
+B_SPAWNED: Final = 37  #    children that left the private end, or were spawned the long way
+B_PUBLISHED: Final = 38  #  children pushed into the ring
+B_PINNED: Final = 39  #     children that cannot be pickled
+B_CHILD_STEALS: Final = 40  # children taken from other rings
+B_CHILD_EMPTIES: Final = 41  # looks at other rings that found nothing
+B_TAKEN_BACK: Final = 42  # children that home took out of its ring again
+B_LOCK_NS: Final = 43  #    nanoseconds waiting for ring locks and holding them
+B_DEEPEST: Final = 44  #    most children nested on its stack
+B_CHILDREN_RUN: Final = 45  # stolen children finished
+B_UNCOMPENSATED: Final = 46  # `blocking()` that began when no spare was left
+B_CHANGED: Final = 47  #    stolen children that changed an argument
+B_HOME_NS: Final = 48  #    mean nanoseconds of this home's children elsewhere
+# Written by others; a cache line of their own.
+B_WANT: Final = (
+    56  #       a hint, stored by thieves (1) and by the worker (0): look at the WAITS words
+)
+B_SPARE: Final = 57  #      parent: 1 = this worker stands in for one that blocks
+BLOCK_WORDS: Final = 64
+
+WAITS_ANY: Final = (1 << 64) - 1
 
 STARTING: Final = 0
 AWAKE: Final = 1
 PARKED: Final = 2
 LINGERING: Final = 4  # awake and idle: it looks at its inbox, and needs no bell
 RETIRED: Final = 3  # it leaves by itself: its exit is no death
+JOINING: Final = 5  # it sleeps until a child elsewhere is finished, or may take descendants of it
+BLOCKED: Final = 6  # its task blocks, and says so
 
-# --- inbox, per worker: header and slots --------------------------------------------------------
-#   writer: whoever holds lock w (parent: tail; owner and thieves: head)
+# --- inbox and ring of children, per worker: header and slots -------------------------------------
+#   writer: whoever holds the lock (parent, or home: tail; owner and thieves: head); inbox: lock w,
+#   ring: lock workers + w
 I_HEAD: Final = 0
 I_TAIL: Final = 1
 I_DIRTY: Final = 2  #  undo record: 0 = consistent, else operation | claimer << 8
@@ -83,8 +113,12 @@ class Layout(NamedTuple):
     slab_bytes: int
     function_bytes: int
     function_slots: int
+    children: int
+    child_bytes: int
+    ring_slots: int
     blocks: int
     inboxes: int
+    rings: int
     results: int
     state: int
     cancel: int
@@ -93,7 +127,9 @@ class Layout(NamedTuple):
     length: int
     place: int
     started: int
+    root: int
     inline: int
+    child_area: int
     function_table: int
     function_area: int
     slab: int
@@ -111,17 +147,29 @@ class Layout(NamedTuple):
         slab_bytes: int = 16 << 20,
         function_bytes: int = 1 << 20,
         function_slots: int = 4096,
+        children: int = 256,
+        child_bytes: int = 1024,
+        ring_slots: int = 256,
     ) -> Layout:
-        """Lay out a segment; `entries`, `inbox_slots` and `result_words` are powers of two."""
+        """Lay out a segment.
+
+        `entries`, `inbox_slots`, `result_words`, `children` and `ring_slots` are powers of two.
+        """
         for name, value in (
             ("entries", entries),
             ("inbox_slots", inbox_slots),
             ("result_words", result_words),
+            ("children", children),
+            ("ring_slots", ring_slots),
         ):
             if value < 2 or value & (value - 1):
                 raise ValueError(f"{name} must be a power of two of at least 2, not {value}")
-        if entries > 1 << 24:
-            raise ValueError(f"entries must fit into 24 bits of a result record, not {entries}")
+        total = entries + workers * children
+        if total > 1 << 24:
+            raise ValueError(
+                f"entries must fit into 24 bits of a result record, not {total} "
+                f"({entries} of the parent, {children} for each of {workers} workers)"
+            )
         at = HEADER_WORDS
         places: dict[str, int] = {}
 
@@ -132,10 +180,12 @@ class Layout(NamedTuple):
 
         take("blocks", workers * BLOCK_WORDS)
         take("inboxes", workers * (INBOX_HEADER + inbox_slots))
+        take("rings", workers * (INBOX_HEADER + ring_slots))
         take("results", workers * (RESULT_HEADER + result_words))
-        for name in ("state", "cancel", "ident", "meta", "length", "place", "started"):
-            take(name, entries)
+        for name in ("state", "cancel", "ident", "meta", "length", "place", "started", "root"):
+            take(name, total)
         take("inline", -(-entries * inline_bytes // 8))
+        take("child_area", -(-workers * children * child_bytes // 8))
         take("function_table", function_slots * 2)
         take("function_area", -(-function_bytes // 8))
         take("slab", -(-slab_bytes // 8))
@@ -148,6 +198,9 @@ class Layout(NamedTuple):
             slab_bytes=slab_bytes,
             function_bytes=function_bytes,
             function_slots=function_slots,
+            children=children,
+            child_bytes=child_bytes,
+            ring_slots=ring_slots,
             size_bytes=at * 8,
             **places,
         )
@@ -159,6 +212,24 @@ class Layout(NamedTuple):
     def inbox(self, worker: int) -> int:
         """Return the first word of a worker's inbox."""
         return self.inboxes + worker * (INBOX_HEADER + self.inbox_slots)
+
+    def ring(self, worker: int) -> int:
+        """Return the first word of a worker's ring of children."""
+        return self.rings + worker * (INBOX_HEADER + self.ring_slots)
+
+    @property
+    def total(self) -> int:
+        """Number of entries in the task table: the parent's, then each worker's."""
+        return self.entries + self.workers * self.children
+
+    def children_of(self, worker: int) -> range:
+        """Return the handles of a worker's partition of the task table."""
+        first = self.entries + worker * self.children
+        return range(first, first + self.children)
+
+    def home_of(self, handle: int) -> int:
+        """Return whose partition a child's handle lies in."""
+        return (handle - self.entries) // self.children
 
     def result(self, worker: int) -> int:
         """Return the first word of a worker's result ring."""

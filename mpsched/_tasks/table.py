@@ -1,8 +1,8 @@
-"""The task table: one entry per dispatched root, its words side by side per field.
+"""The task table: one entry per dispatched root or published child, its words side by side per field.
 
-See README.md, "Table". The parent's partition; the partitions of the workers' published children
-join it here when fork-join comes. A burst of roots gets neighbouring entries, so that each field of
-the whole burst is one slice.
+See README.md, "Table". The parent's partition first, then one partition per worker for the children
+that it has published (children.py). A burst of roots gets neighbouring entries, so that each field
+of the whole burst is one slice.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ FLAG_TIMED: Final = (
 )
 #                            looks at KILL after the run
 FLAG_CONTEXT: Final = 64  #  the frame is a pickle of (seed or None, time limit ns or 0, real frame)
+FLAG_RERUN: Final = (
+    128  #   retries are left for a death: a child that died with its thief may run again
+)
 ATTEMPT_SHIFT: Final = 8
 FUNCTION_SHIFT: Final = 24
 
@@ -50,29 +53,36 @@ class TaskTable:
         length: bytes of the frame. Writer: parent.
         place: INLINE or offset of the frame in the slab. Writer: parent.
         started: monotonic ns at which a FLAG_TIMED root started, 0 before. Writer: the worker.
+        root: run key of the root that a child belongs to. Writer: home.
+
+    Children's entries use the other fields as children.py says.
     """
 
     __slots__ = (
         "_bytes",
+        "_child_area",
         "_inline",
         "_slab",
         "cancel",
+        "child_bytes",
         "entries",
         "ident",
         "inline_bytes",
         "length",
         "meta",
         "place",
+        "root",
         "started",
         "state",
     )
 
     def __init__(self, data: memoryview, words: memoryview, layout: Layout) -> None:
         def field(start: int) -> memoryview:
-            return words[start : start + layout.entries]
+            return words[start : start + layout.total]
 
         self.entries = layout.entries
         self.inline_bytes = layout.inline_bytes
+        self.child_bytes = layout.child_bytes
         self.state = field(layout.state)
         self.cancel = field(layout.cancel)
         self.ident = field(layout.ident)
@@ -80,9 +90,12 @@ class TaskTable:
         self.length = field(layout.length)
         self.place = field(layout.place)
         self.started = field(layout.started)
+        self.root = field(layout.root)
         self._bytes = data
         self._inline = layout.inline * 8
         self._slab = layout.slab * 8
+        # Where a child with handle 0 would have its area.
+        self._child_area = layout.child_area * 8 - layout.entries * layout.child_bytes
 
     def close(self) -> None:
         """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
@@ -94,6 +107,7 @@ class TaskTable:
             self.length,
             self.place,
             self.started,
+            self.root,
         ):
             view.release()
 
@@ -133,3 +147,21 @@ class TaskTable:
             return bytes(self._bytes[at : at + size])
         at = self._slab + place
         return self._bytes[at : at + size]
+
+    def write_child(self, handle: int, data: bytes) -> None:
+        """Store a child's frame or outcome; home does before QUEUED, the thief before DONE or FAILED.
+
+        Raises:
+            ValueError: It is larger than `child_bytes`, and would reach into the next child's.
+        """
+        size = len(data)
+        if size > self.child_bytes:
+            raise ValueError(f"{size} bytes in a child's area of {self.child_bytes}")
+        at = self._child_area + handle * self.child_bytes
+        self._bytes[at : at + size] = data
+        self.length[handle] = size
+
+    def read_child(self, handle: int) -> bytes:
+        """Return a copy of what `write_child` stored last. Thief, once CLAIMED; home, once DONE."""
+        at = self._child_area + handle * self.child_bytes
+        return bytes(self._bytes[at : at + min(self.length[handle], self.child_bytes)])

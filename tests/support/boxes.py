@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mpsched._deque.inbox import TOMB, Inbox
+from mpsched._deque.inbox import Inbox
+from mpsched._deque.ring import TOMB
 from mpsched._shm.layout import I_HEAD, I_TAIL, INBOX_HEADER, Layout
 from mpsched._tasks import state as st
 from tests.support.stores import StateView, Stores, View, as_memory
@@ -32,6 +33,9 @@ class Boxes:
             slab_bytes=8,
             function_bytes=8,
             function_slots=2,
+            children=2,
+            child_bytes=8,
+            ring_slots=2,
         )
         self.stores = Stores()
         self.memory = memoryview(bytearray(self.layout.size_bytes)).cast("Q")

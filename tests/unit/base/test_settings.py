@@ -18,7 +18,9 @@ def test_settings_defaults_are_consistent_and_travel() -> None:
         settings.inbox_slots = 4  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["entries_per_worker", "inbox_slots", "result_ring_bytes"])
+@pytest.mark.parametrize(
+    "name", ["entries_per_worker", "inbox_slots", "result_ring_bytes", "children", "ring_slots"]
+)
 @pytest.mark.parametrize("value", [-2, 0, 1, 3, 100])
 def test_settings_ring_size_that_is_no_power_of_two_is_refused(name: str, value: int) -> None:
     """A ring's index is masked, so its size must be a power of two; the error names the value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpsched._deque.inbox import TOMB
+from mpsched._deque.ring import TOMB
 from mpsched._shm.layout import I_DIRTY, I_HEAD, I_TAIL
 from mpsched._tasks import state as st
 from tests.support.boxes import Boxes

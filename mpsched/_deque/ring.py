@@ -1,0 +1,174 @@
+"""A FIFO ring of handles that one process fills and several empty: inbox and deque have one each.
+
+See README.md, "Ring". Every change is made under a lock of the pool's `KernelLocks` and becomes
+visible by one store (its linearization point). A holder that is killed leaves an undo record, which
+the next holder repairs before it looks at anything else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mpsched._shm.layout import I_COUNT, I_DIRTY, I_HEAD, I_OLD, I_TAIL, INBOX_HEADER
+from mpsched._tasks import state as st
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOMB: Final = (1 << 64) - 1
+"""A slot whose handle was taken out again: skipped by whoever meets it."""
+
+OP_TAKE: Final = 1  # head forward: claim or steal
+OP_GIVE: Final = 2  # head backward: give back (an inbox's only)
+
+
+class Ring:
+    """A ring, as any process of the pool sees it.
+
+    Invariants, true whenever the lock is free and DIRTY is 0: see README.md, INBOX-1 to INBOX-3.
+
+    The caller holds lock `lock` for every method but `__len__`, which is a hint.
+
+    Attributes:
+        worker: whose ring it is; QUEUED(worker) is the state of what lies in it.
+        lock: which byte of the pool's `KernelLocks` guards it.
+        capacity: slots.
+    """
+
+    __slots__ = ("_base", "_mask", "_slots", "_state", "_words", "capacity", "lock", "worker")
+
+    def __init__(
+        self, words: memoryview, base: int, slots: int, *, lock: int, worker: int, state: memoryview
+    ) -> None:
+        self.worker = worker
+        self.lock = lock
+        self.capacity = slots
+        self._words = words
+        self._base = base
+        self._mask = slots - 1
+        self._slots = words[base + INBOX_HEADER : base + INBOX_HEADER + slots]
+        self._state = state
+
+    @staticmethod
+    def reset(words: memoryview, base: int, slots: int) -> None:
+        """Set the indices of a new ring. Parent only, before any worker starts."""
+        # They start at `slots`, so that the head may go back by a whole ring at any time.
+        words[base + I_HEAD] = words[base + I_TAIL] = slots
+
+    def close(self) -> None:
+        """Let go of the segment, which cannot be unmapped before. The parent, at the pool's end."""
+        self._slots.release()
+        self._state.release()
+
+    def __len__(self) -> int:
+        """Slots in use. Exact under the lock, a hint without it."""
+        words, base = self._words, self._base
+        return max(0, words[base + I_TAIL] - words[base + I_HEAD])
+
+    @property
+    def tail(self) -> int:
+        """Where the next handle will go. A word of the only one who pushes."""
+        return int(self._words[self._base + I_TAIL])
+
+    def repair(self) -> bool:
+        """Undo what a killed holder left half done; the first thing after the lock is taken.
+
+        Idempotent, so a holder killed inside it changes nothing. Returns True if there was something.
+        """
+        words, base = self._words, self._base
+        dirty = words[base + I_DIRTY]
+        if not dirty:
+            return False
+        operation, claimer = dirty & 255, dirty >> 8
+        old, count = words[base + I_OLD], words[base + I_COUNT]
+        if words[base + I_HEAD] == old:
+            # Killed before its linearization point.
+            self._undo(operation, claimer, old, count)
+        words[base + I_DIRTY] = 0
+        return True
+
+    def _undo(self, operation: int, claimer: int, old: int, count: int) -> None:
+        if operation == OP_TAKE:
+            # What it had marked is still in the ring.
+            queued, claimed = st.word(st.QUEUED, self.worker), st.word(st.CLAIMED, claimer)
+            for index in range(old, old + count):
+                handle = self._slots[index & self._mask]
+                if handle != TOMB and self._state[handle] == claimed:
+                    self._state[handle] = queued
+
+    def push(self, handles: Sequence[int]) -> None:
+        """Append handles whose state word is QUEUED(worker) already. Parent or home; there is room.
+
+        Linearization point: the store of TAIL. Whoever is interrupted or killed before it has
+        pushed nothing; slots past TAIL mean nothing, so there is no undo record.
+        """
+        words, base = self._words, self._base
+        tail = words[base + I_TAIL]
+        slots, mask = self._slots, self._mask
+        for offset, handle in enumerate(handles):
+            slots[(tail + offset) & mask] = handle
+        # Pairs with the owner's look at its sources in idle.park (step 2), under this lock.
+        words[base + I_TAIL] = tail + len(handles)
+
+    def take(self, limit: int, claimer: int) -> list[int]:
+        """Move up to `limit` of the oldest from QUEUED to CLAIMED(claimer).
+
+        Linearization point of all of them: the store of HEAD. Returns the handles, oldest first; none
+        only if there are none.
+        """
+        words, base = self._words, self._base
+        head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        slots, mask, state = self._slots, self._mask, self._state
+        start = head
+        while start != tail and slots[start & mask] == TOMB:
+            start += 1
+        count = min(start + limit, tail) - head
+        if count <= 0:
+            return []
+        first, last = head & mask, (head + count) & mask
+        raw = slots[first:last] if first < last else None
+        found: list[int] = (
+            raw.tolist() if raw is not None else slots[first:].tolist() + slots[:last].tolist()
+        )
+        handles = [handle for handle in found if handle != TOMB]
+        words[base + I_OLD] = head
+        words[base + I_COUNT] = count
+        words[base + I_DIRTY] = OP_TAKE | claimer << 8
+        claimed = st.word(st.CLAIMED, claimer)
+        for handle in handles:
+            state[handle] = claimed
+        words[base + I_HEAD] = head + count
+        words[base + I_DIRTY] = 0
+        return handles
+
+    def remove(self, handle: int) -> bool:
+        """Take one QUEUED handle out again by leaving a TOMB in its slot. Parent, or home.
+
+        Linearization point: the store of the slot. Returns False if it is not here any more.
+        """
+        words, base = self._words, self._base
+        slots, mask = self._slots, self._mask
+        for index in range(words[base + I_HEAD], words[base + I_TAIL]):
+            if slots[index & mask] == handle:
+                slots[index & mask] = TOMB
+                return True
+        return False
+
+    def handles(self) -> list[int]:
+        """Return the handles in the ring, oldest first."""
+        words, base = self._words, self._base
+        slots, mask = self._slots, self._mask
+        span = range(words[base + I_HEAD], words[base + I_TAIL])
+        return [slots[index & mask] for index in span if slots[index & mask] != TOMB]
+
+    def check_invariants(self) -> None:
+        """Assert INBOX-1 to INBOX-3 as far as one ring shows them; the lock is held, DIRTY is 0."""
+        words, base = self._words, self._base
+        head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        assert words[base + I_DIRTY] == 0, f"dirty {words[base + I_DIRTY]:#x}"
+        assert head <= tail <= head + self.capacity, f"head {head}, tail {tail}"
+        handles = self.handles()
+        assert len(set(handles)) == len(handles), f"a handle twice in {handles}"
+        queued = st.word(st.QUEUED, self.worker)
+        for handle in handles:
+            assert self._state[handle] == queued, f"{handle} is {st.parts(self._state[handle])}"
