@@ -13,7 +13,7 @@ from mpsched._tasks import codec
 from mpsched.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -177,6 +177,25 @@ def short_text(exc: BaseException, limit: int = 200) -> str:
     except BaseException as error:  # the user's method
         return f"<its text cannot be had: {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def with_siblings(first: BaseException, others: Iterable[BaseException]) -> BaseException:
+    """Hang further failures on the one that is raised for all: `first.siblings`, and a note each.
+
+    Only the first of several failures can be raised at a join. May be called again, with more.
+    Never raises; returns `first`.
+    """
+    known: tuple[BaseException, ...] = getattr(first, "siblings", ())
+    more = [one for one in others if one is not first and not any(one is old for old in known)]
+    if not more:
+        return first
+    # The user's class may have no room for attributes, and its `__notes__` may be no list.
+    with contextlib.suppress(Exception):
+        first.siblings = (*known, *more)  # type: ignore[attr-defined]
+    with contextlib.suppress(Exception):
+        for one in more:
+            first.add_note(f"also failed: {_class_name(one)}: {short_text(one)}")
+    return first
 
 
 class _Repr(reprlib.Repr):

@@ -203,3 +203,33 @@ def test_short_text_never_raises() -> None:
     assert failure.short_text(ValueError("abc")) == "abc"
     assert failure.short_text(ValueError("x" * 500), limit=10) == "x" * 9 + "…"
     assert "SystemExit" in failure.short_text(NoText())
+
+
+def test_with_siblings_hangs_the_others_on_the_first() -> None:
+    """As an attribute and as notes, each once, also when more come later; both travel."""
+    first, second, third = ValueError("a"), KeyError("b"), OSError("c")
+    assert failure.with_siblings(first, []) is first
+    assert not hasattr(first, "siblings")
+    assert failure.with_siblings(first, [second, first]) is first
+    failure.with_siblings(first, [second, third])
+    assert first.siblings == (second, third)  # type: ignore[attr-defined]
+    assert first.__notes__ == ["also failed: KeyError: 'b'", "also failed: OSError: c"]
+    there: Any = sent(first)
+    assert [type(one) for one in there.siblings] == [KeyError, OSError]
+    assert there.__notes__[:2] == first.__notes__
+
+
+class NoRoom(Exception):
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError("no attributes")
+
+    def add_note(self, _: str) -> None:
+        raise TypeError("no notes")
+
+
+def test_with_siblings_never_raises() -> None:
+    """An exception that takes no attributes and no notes is raised all the same."""
+    first = NoRoom()
+    assert failure.with_siblings(first, [ValueError()]) is first
