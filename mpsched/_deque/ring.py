@@ -1,6 +1,6 @@
 """A FIFO ring of handles that one process fills and several empty: inbox and deque have one each.
 
-See README.md, "Ring". Every change is made under a lock of the pool's `KernelLocks` and becomes
+See README.md, "Inbox". Every change is made under a lock of the pool's `KernelLocks` and becomes
 visible by one store (its linearization point). A holder that is killed leaves an undo record, which
 the next holder repairs before it looks at anything else.
 """

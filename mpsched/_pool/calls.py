@@ -13,6 +13,7 @@ from mpsched._shm.buffercache import BufferCache, Burst
 from mpsched._tasks import codec, table as tab
 from mpsched._tasks.names import FunctionWriter
 from mpsched._tasks.sealed import Sealed
+from mpsched.errors import WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,8 @@ class Calls:
         seed = f"{options.rng}/{index}" if options.rng is not None else None
         if options.timeout is not None or options.on_cancel == "kill":
             meta |= tab.FLAG_TIMED
+        if options.retries and issubclass(WorkerDied, options.retry_on):
+            meta |= tab.FLAG_RERUN
         if seed is not None or options.timeout is not None:
             meta |= tab.FLAG_CONTEXT
             limit = 0 if options.timeout is None else int(options.timeout * 1e9)

@@ -479,6 +479,8 @@ class Pool:
             if self.table.cancel[handle] and task.killed != "timeout":
                 return False  # nobody wants it any more
             task.attempt += 1
+            if task.attempt > options.retries:
+                task.meta &= ~tab.FLAG_RERUN
         task.killed = None
         self.table.state[handle] = st.FREE
         self.dispatcher.inflight.pop(task.id, None)
@@ -523,6 +525,7 @@ class Pool:
             self.leader.close()
             for inbox in self.dispatcher.inboxes:
                 inbox.close()
+            self.supervisor.burial.trees.close()
             self.table.close()
         self.arrivals_close()
         self.calls.clear()

@@ -20,14 +20,16 @@ from mpsched._tasks import state as st
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
+    from mpsched._pool.trees import Trees
 
 
 @final
 class Limits:
     """The supervisor's heap of looks to take, earliest first. Supervisor only, except `watch`."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, trees: Trees) -> None:
         self._pool = pool
+        self._trees = trees
         self._heap: list[tuple[float, int, Task, int]] = []
         self._count = itertools.count()
         self._condemned: dict[int, tuple[int, int]] = {}  # task id -> KILL word, run
@@ -61,6 +63,9 @@ class Limits:
             self._spare(task)
             return None
         pool, handle = self._pool, task.handle
+        if self._trees.holds(task):
+            self._spare(task)
+            return None  # its worker is dead, and its state word names the next one
         if handle < 0:
             # It waits in the parent.
             return now + (task.options.timeout or 0.05)

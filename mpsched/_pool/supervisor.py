@@ -17,18 +17,18 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._pool import launch, obituary
+from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
-from mpsched._pool.oom import OomWatch
+from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
-from mpsched._tasks import failure, records as rec, state as st
-from mpsched.errors import PoolFailed, TaskTimeout, WorkerDied
+from mpsched._tasks import failure, records as rec
+from mpsched.errors import PoolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mpsched._pool.core import Pool
-    from mpsched._pool.section import Section
     from mpsched._pool.task import Task
 
 _LOG = logging.getLogger("mpsched")
@@ -78,7 +78,8 @@ class Supervisor:
     def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
         self._pool = pool
         self._slots = [_Slot() for _ in range(pool.width)]
-        self.limits = Limits(pool)
+        self.burial = Burial(pool)
+        self.limits = Limits(pool, self.burial.trees)
         self.draining = False
         self.kill_now = False
         self.failed: BaseException | None = None
@@ -91,7 +92,6 @@ class Supervisor:
         self._safety = _SAFETY_S[0]
         self._looked = 0.0
         self._stopping = False
-        self._oom = OomWatch()
         # In the caller's thread: what is wrong with the start method is the caller's to see, and
         # `fork` copies a process whose only other threads are the user's.
         self._launcher = make()
@@ -162,6 +162,7 @@ class Supervisor:
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
+        self.burial.look()
         now = time.monotonic()
         if not woken or now - self._looked >= _SAFETY_S[0]:
             self._looked = now
@@ -227,6 +228,8 @@ class Supervisor:
         following = self.limits.next()
         if following is not None:
             times.append(following)
+        if self.burial.trees.busy():
+            times.append(now + LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
             return _LINGER_S
@@ -317,7 +320,7 @@ class Supervisor:
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
         planned = words[block + lay.B_STATE] == lay.RETIRED
-        self._bury(index, pid, status)
+        self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
         self._take_notices()
@@ -373,132 +376,6 @@ class Supervisor:
                 error = failure.decode_exception(payload)
                 slot.reason = f"the initializer failed: {type(error).__name__}: {error}"
                 _LOG.warning("the initializer failed in a replacement of worker %s", worker)
-
-    # --- deaths -------------------------------------------------------------------------------------------
-
-    def _bury(self, index: int, pid: int, status: int | None) -> None:
-        """Account for everything that worker `index` had. Idempotent."""
-        pool = self._pool
-        leader, dispatcher = pool.leader, pool.dispatcher
-        leader.wanted = True
-        pool.leader_bell.wake()
-        try:
-            self._enter(leader.section)
-            try:
-                # 1. What it has published counts, up to its last complete record.
-                while leader.drain():
-                    pass
-                self._enter(dispatcher.section)
-                try:
-                    # 2. Every ring once: the next holder's repair must not come after the look.
-                    self._repair_inboxes()
-                    # 3. What it had taken.
-                    self._reassign(index, pid, status)
-                    pool.arrivals[index].close_all()
-                finally:
-                    dispatcher.section.leave()
-            finally:
-                pool.segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
-                leader.section.leave()
-        finally:
-            leader.wanted = False
-        dispatcher.pump()
-        # 4. Whoever may take over should look: a bell may have died with its receiver.
-        for bell in pool.bells:
-            bell.wake()
-
-    def _reassign(self, index: int, pid: int, status: int | None) -> None:
-        pool = self._pool
-        table, words = pool.table, pool.segment.words
-        block = pool.layout.block(index)
-        started = int(words[block + lay.B_PROGRESS])
-        claimed: list[Task] = []
-        for task in list(pool.dispatcher.inflight.values()):
-            handle = task.handle
-            if handle < 0:
-                continue
-            state, worker = st.parts(table.state[handle])
-            if worker != index:
-                continue
-            if state == st.CLAIMED:
-                claimed.append(task)
-            elif state == st.RUNNING:
-                self._lost(task, index, pid, status, started)
-        for task in sorted(claimed, key=lambda task: task.id, reverse=True):
-            pool.dispatcher.inflight.pop(task.id, None)
-            pool.entries.free(task.handle)
-            pool.ready.append_left(task, task.options.priority)
-        for stale in (lay.B_CLAIMED, lay.B_LEFT, lay.B_PROGRESS, lay.B_UNSENT):
-            words[block + stale] = 0
-        words[block + lay.B_REVOKE] = 0
-
-    def _lost(self, task: Task, index: int, pid: int, status: int | None, started: int) -> None:
-        """The worker died while it ran `task`."""
-        pool = self._pool
-        if task.run is not None:
-
-            def death(item: int) -> WorkerDied:
-                return obituary.death(
-                    task, index, pid, status, self._oom.suspect(status), f", item {item} of a map,"
-                )
-
-            pool.dispatcher.inflight.pop(task.id, None)
-            pool.entries.free(task.handle)
-            task.run.died(task, started, death)
-            return
-        future = task.future
-        if future is None or future.done():
-            return
-        error: BaseException
-        if task.killed == "timeout":
-            seconds = task.options.timeout
-            error = TaskTimeout(
-                f"{task.describe()} ran longer than its limit of {seconds} s and was ended "
-                f"(attempt {task.attempt})",
-                seconds=seconds,
-                task_id=task.id,
-                attempt=task.attempt,
-            )
-        elif task.killed == "cancel":
-            error = CancelledError(f"{task.describe()} was cancelled and its worker ended")
-        else:
-            error = obituary.death(task, index, pid, status, self._oom.suspect(status), "")
-        if task.killed != "cancel" and pool.retry(task, error):
-            return
-        future.worker = index
-        future._ending = True
-        pool.leader.finished.append((future, None, lambda: (None, error), True))
-        pool.dispatcher.inflight.pop(task.id, None)
-        pool.entries.free(task.handle)
-        task.holds = None
-        if pool.limited:
-            pool.made_room()
-
-    def _repair_inboxes(self) -> None:
-        """Take every inbox's lock once. A holder that lives has repaired it, or does so first."""
-        pool = self._pool
-        for inbox in pool.dispatcher.inboxes:
-            deadline = time.monotonic() + 0.05
-            while True:
-                try:
-                    if pool.locks.try_acquire(inbox.worker):
-                        inbox.repair()
-                        break
-                finally:
-                    pool.locks.release(inbox.worker)
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(0.000_1)
-
-    def _enter(self, section: Section) -> None:
-        """Enter a section, waiting for whoever is inside; open it if nobody is any more."""
-        waited = 0
-        while not section.try_enter():
-            waited += 1
-            if waited % 100 == 0:
-                section.recover()
-            self._pool.leader_bell.wake()
-            time.sleep(0.000_2)
 
     # --- the end ------------------------------------------------------------------------------------------
 

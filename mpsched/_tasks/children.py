@@ -24,6 +24,7 @@ O_VALUE_FILES: Final = 3  # area = pickle of (thief's pid, in-band bytes or None
 C_MASK: Final = 15
 C_CHANGED: Final = 16  # the thief found an argument changed
 
+_SERIAL: Final = (1 << 48) - 1
 _FINAL: Final = frozenset({st.DONE, st.FAILED, st.RETURNED, st.LOST})
 
 
@@ -49,7 +50,9 @@ class Children:
         self._own: set[int] = set()
         # Popped at the end: what was freed last is in some cache.
         self._free = [handle for handle in reversed(handles) if handle not in self._theirs]
-        self._serial = itertools.count(1)
+        # Goes on where the predecessor ended: no ident is ever used again.
+        last = max(ident & _SERIAL for ident in table.ident[handles.start : handles.stop].tolist())
+        self._serial = itertools.count(last + 1)
         self.in_use = len(self._theirs)
 
     def allocate(self) -> int | None:

@@ -25,7 +25,8 @@ class TaskState(enum.IntEnum):
     DONE = 5  # `worker` has run it; its value lies in the entry.
     FAILED = 6  # `worker` has run it; its error lies in the entry.
     RETURNED = 7  # its thief died before it started it; `worker` is home.
-    LOST = 8  # `worker` died while it ran it.
+    LOST = 8  # `worker` died while it ran it; nothing of it runs any more.
+    DYING = 9  # `worker` died while it ran it; children of it still run. Written by the parent.
 
 
 ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
@@ -43,7 +44,7 @@ ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
     # FREE, a root: the record in the result ring is the end of a run; the parent may free and reuse
     # the entry as soon as it is published, so the worker writes no state after it.
     TaskState.RUNNING: frozenset(
-        {TaskState.FREE, TaskState.DONE, TaskState.FAILED, TaskState.LOST}
+        {TaskState.FREE, TaskState.DONE, TaskState.FAILED, TaskState.DYING, TaskState.LOST}
     ),
     # QUEUED: the answer came after the parent had given up waiting for it.
     TaskState.REVOKED: frozenset({TaskState.FREE, TaskState.QUEUED}),
@@ -51,6 +52,7 @@ ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
     TaskState.FAILED: frozenset({TaskState.FREE}),
     TaskState.RETURNED: frozenset({TaskState.FREE}),
     TaskState.LOST: frozenset({TaskState.FREE}),
+    TaskState.DYING: frozenset({TaskState.LOST}),
 }
 
 # Plain integers for the worker's inner loop: an IntEnum member costs an attribute look-up each.
@@ -63,6 +65,7 @@ DONE: Final = 5
 FAILED: Final = 6
 RETURNED: Final = 7
 LOST: Final = 8
+DYING: Final = 9
 
 
 def word(state: int, worker: int) -> int:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mpsched._base.settings import Settings
+from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
@@ -77,6 +78,9 @@ class QuietPool:
             "window": 8,
             "inbox_slots": 16,
             "result_ring_bytes": 4096,
+            "children": 8,
+            "ring_slots": 8,
+            "child_bytes": 256,
         }
         self.settings = Settings(**{**small, "slab_bytes": 1 << 16, **settings})
         self.width = width
@@ -86,6 +90,9 @@ class QuietPool:
             inbox_slots=self.settings.inbox_slots,
             result_words=self.settings.result_ring_bytes // 8,
             slab_bytes=self.settings.slab_bytes,
+            children=self.settings.children,
+            child_bytes=self.settings.child_bytes,
+            ring_slots=self.settings.ring_slots,
         )
         self.segment = Segment.create(layout.size_bytes)
         self.real_locks = KernelLocks(anonymous_file("quiet-locks", 64))
@@ -95,6 +102,7 @@ class QuietPool:
         self.leader_bell, self.collector_bell = Parker.create(), Parker.create()
         for worker in range(width):
             Inbox.initialise(self.segment.words, layout, worker)
+            Deque.initialise(self.segment.words, layout, worker)
         self.segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
         self.table = TaskTable(self.segment.bytes, self.segment.words, layout)
         checked = as_memory(StateView(self.table.state, Stores()))

@@ -9,6 +9,7 @@ import pytest
 
 from mpsched._pool.limits import Limits
 from mpsched._pool.options import Options
+from mpsched._pool.trees import Trees
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st, table as tab
 from mpsched._worker import deliver
@@ -36,7 +37,8 @@ class Limited:
         self.kills: list[int] = []
         self.pool.supervisor.kill = lambda worker, _number: self.kills.append(worker)
         cast("Any", self.pool).revoker = SimpleNamespace(ask=lambda _task: True)
-        self.limits = Limits(self.pool.as_pool)
+        self.trees = Trees(self.pool.as_pool)
+        self.limits = Limits(self.pool.as_pool, self.trees)
         self.task = self.pool.task(abs, *args)
         assert self.task.future is not None
         self.future = self.task.future
@@ -66,6 +68,7 @@ class Limited:
 
     def close(self) -> None:
         self.limits.__dict__.clear()
+        self.trees.__dict__.clear()
         self.pool.close()
 
 
