@@ -24,7 +24,17 @@ class WorkerStats(NamedTuple):
         returned: roots given back from behind a long one; splits: pieces of maps split for others.
         parks: times it went to sleep; rescues: of these, woken by the safety timeout with work there.
         locks, contended: ring locks taken; of these, not free at once.
-        spawned, published, pinned: children; 0 for a pool without fork-join work.
+        spawned: children that left the worker's private end, or were spawned the long way (with
+            keywords, without arguments, under MPSCHED_DEBUG); those that were spawned and joined
+            privately are not counted, because counting each would cost a tenth of a spawn.
+        published: children put where others may take them; pinned: that cannot be pickled.
+        taken_back: published children that the worker took back for itself.
+        child_steals: children taken from other workers, one at a time; child_empties: looks for one
+            that found none; children_run: of those taken, finished.
+        changed: stolen children that changed an argument, which the spawner does not see.
+        lock_seconds: seconds spent waiting for ring locks and holding them, for children.
+        deepest: most children that were nested on its stack at once (in the totals: the most of all).
+        uncompensated: times that a task blocked and no spare worker was left to stand in.
     """
 
     pid: int
@@ -45,6 +55,14 @@ class WorkerStats(NamedTuple):
     spawned: int = 0
     published: int = 0
     pinned: int = 0
+    taken_back: int = 0
+    child_steals: int = 0
+    child_empties: int = 0
+    children_run: int = 0
+    changed: int = 0
+    uncompensated: int = 0
+    deepest: int = 0
+    lock_seconds: float = 0.0
 
 
 class PoolStats(NamedTuple):
@@ -80,6 +98,14 @@ class PoolStats(NamedTuple):
     spawned: int = 0
     published: int = 0
     pinned: int = 0
+    taken_back: int = 0
+    child_steals: int = 0
+    child_empties: int = 0
+    children_run: int = 0
+    changed: int = 0
+    uncompensated: int = 0
+    deepest: int = 0
+    lock_seconds: float = 0.0
 
 
 _COUNTERS: Final = {
@@ -94,6 +120,15 @@ _COUNTERS: Final = {
     "rescues": lay.B_RESCUES,
     "locks": lay.B_LOCKS,
     "contended": lay.B_CONTENDED,
+    "spawned": lay.B_SPAWNED,
+    "published": lay.B_PUBLISHED,
+    "pinned": lay.B_PINNED,
+    "taken_back": lay.B_TAKEN_BACK,
+    "child_steals": lay.B_CHILD_STEALS,
+    "child_empties": lay.B_CHILD_EMPTIES,
+    "children_run": lay.B_CHILDREN_RUN,
+    "changed": lay.B_CHANGED,
+    "uncompensated": lay.B_UNCOMPENSATED,
 }
 
 
@@ -119,6 +154,8 @@ def take(
                 index=index,
                 incarnation=int(words[block + lay.B_INCARNATION]),
                 busy_seconds=words[block + lay.B_BUSY_NS] / 1e9,
+                lock_seconds=words[block + lay.B_LOCK_NS] / 1e9,
+                deepest=int(words[block + lay.B_DEEPEST]),
                 **counts,
             )
         )
@@ -131,5 +168,7 @@ def take(
         refill_delay_seconds=refill_delay_s,
         window=window,
         busy_seconds=sum(worker.busy_seconds for worker in workers),
+        lock_seconds=sum(worker.lock_seconds for worker in workers),
+        deepest=max(worker.deepest for worker in workers),
         **totals,
     )

@@ -32,10 +32,12 @@ def test_stats_totals_are_the_sums_of_the_workers(pool: WorkStealingExecutor) ->
     """By the same names."""
     list(pool.map(tasks.square, range(500)))
     stats = pool.stats()
-    for name in {*mpsched.WorkerStats.__match_args__} - {"pid", "index", "incarnation"}:
+    no_sums = {"pid", "index", "incarnation", "deepest"}
+    for name in {*mpsched.WorkerStats.__match_args__} - no_sums:
         assert getattr(stats, name) == pytest.approx(
             sum(getattr(worker, name) for worker in stats.workers)
         ), name
+    assert stats.deepest == max(worker.deepest for worker in stats.workers)
 
 
 def test_stats_count_every_task_once(pool: WorkStealingExecutor) -> None:

@@ -1,9 +1,10 @@
-"""Inboxes in plain memory, for tests that are many processes in one."""
+"""Inboxes and rings of children in plain memory, for tests that are many processes in one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
 from mpsched._deque.ring import TOMB
 from mpsched._shm.layout import I_HEAD, I_TAIL, INBOX_HEADER, Layout
@@ -97,3 +98,75 @@ class Boxes:
         first = base + INBOX_HEADER
         found = [self.memory[first + index % capacity] for index in span]
         return [None if handle == TOMB else handle for handle in found]
+
+
+class Rings:
+    """The rings of children of a small pool; a child is named by its home and its place there.
+
+    Attributes:
+        stores: through which everything is stored.
+        deques: one per worker.
+        state: the state words, which check each move.
+    """
+
+    def __init__(self, workers: int, *, slots: int, children: int = 8, start: int = 0) -> None:
+        self.layout = Layout.plan(
+            workers,
+            entries=2,
+            inbox_slots=2,
+            inline_bytes=8,
+            result_words=2,
+            slab_bytes=8,
+            function_bytes=8,
+            function_slots=2,
+            children=children,
+            child_bytes=8,
+            ring_slots=slots,
+        )
+        self.stores = Stores()
+        self.memory = memoryview(bytearray(self.layout.size_bytes)).cast("Q")
+        words = as_memory(View(self.memory, self.stores))
+        self.deques = [Deque(words, self.layout, worker) for worker in range(workers)]
+        first = self.layout.state
+        self.state = StateView(self.memory[first : first + self.layout.total], self.stores)
+        for ring in self.deques:
+            ring._state = as_memory(self.state)
+            Deque.initialise(words, self.layout, ring.worker)
+            base = self.layout.ring(ring.worker)
+            self.memory[base + I_HEAD] += start
+            self.memory[base + I_TAIL] += start
+
+    def handle(self, home: int, child: int) -> int:
+        """Return the handle of a child."""
+        return self.layout.children_of(home)[child]
+
+    def state_of(self, home: int, child: int) -> int:
+        """Return the state word of a child."""
+        return int(self.state[self.handle(home, child)])
+
+    def push(self, home: int, children: Sequence[int]) -> None:
+        """What home does: state words first, then the ring."""
+        handles = [self.handle(home, child) for child in children]
+        for handle in handles:
+            self.state[handle] = st.word(st.QUEUED, home)
+        self.deques[home].push(handles)
+
+    def free(self, home: int, child: int) -> None:
+        """Let an entry go."""
+        self.state[self.handle(home, child)] = st.FREE
+
+    def check(self) -> None:
+        """Assert the rings' invariants; no lock is held and nothing is to be repaired."""
+        for ring in self.deques:
+            ring.check_invariants()
+            own = self.layout.children_of(ring.worker)
+            queued = [h for h in own if self.state[h] == st.word(st.QUEUED, ring.worker)]
+            assert sorted(ring.handles()) == queued, (ring.worker, ring.handles(), queued)
+
+    def snapshot(self) -> bytes:
+        """Return everything that processes share."""
+        return bytes(self.memory)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Go back to an earlier `snapshot`."""
+        self.memory.cast("B")[:] = snapshot

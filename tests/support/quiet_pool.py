@@ -86,7 +86,7 @@ class QuietPool:
         self.width = width
         self.layout = layout = Layout.plan(
             width,
-            entries=self.settings.entries_per_worker * width,
+            entries=1 << (self.settings.entries_per_worker * width - 1).bit_length(),
             inbox_slots=self.settings.inbox_slots,
             result_words=self.settings.result_ring_bytes // 8,
             slab_bytes=self.settings.slab_bytes,
