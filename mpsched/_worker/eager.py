@@ -1,0 +1,134 @@
+"""Children where no task runs: each is called at its spawn. See README.md, "Without a worker".
+
+For a program without a pool, for `max_workers=0`, and for threads that a task has started. Results
+and errors are those of a worker: the error is raised at the join, and what nobody joins is the
+failure of the one that spawned it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._tasks.failure import with_siblings
+from mpsched._worker import depth, hot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from mpsched._worker.hot import Handle
+
+
+class _Now(threading.local):
+    """What runs in this thread.
+
+    Attributes:
+        unread: failed children, which nobody has joined yet, of the child that runs here; None if
+            none does.
+    """
+
+    unread: list[Eager] | None = None
+
+
+_now = _Now()
+
+
+@final
+class Eager(hot.Foreign):
+    """A child that has run at its spawn."""
+
+    __slots__ = ("_error", "_text", "_traceback", "_unread", "_value")
+
+    def __init__(self) -> None:
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._unread: list[Eager] | None = None
+        self._text = ""
+
+    def failed(self, error: BaseException, unread: list[Eager] | None) -> None:
+        """Keep an error for the join; `unread` is where the parent looks for it, if it has one."""
+        self._error = error
+        # Without our own frame, which refers to this object.
+        self._traceback = error.__traceback__.tb_next if error.__traceback__ else None
+        error.__traceback__ = self._traceback
+        self._unread = unread
+        if unread is not None:
+            unread.append(self)
+
+    def outcome(self) -> Any:
+        """Return the value or raise the error; the same each time."""
+        if self._error is None:
+            return self._value
+        return self._raise()
+
+    def read(self) -> BaseException:
+        """Return the error of a child that failed; from now on it counts as joined."""
+        error, unread = self._error, self._unread
+        assert error is not None
+        self._text = ""
+        self._unread = None
+        if unread is not None and self in unread:
+            unread.remove(self)
+        return error
+
+    def _raise(self) -> Any:
+        # Each raise would make the traceback longer.
+        raise self.read().with_traceback(self._traceback)
+
+    def done(self) -> bool:
+        """It has run at its spawn."""
+        return True
+
+    def cancel(self) -> None:
+        """Too late: it has run at its spawn."""
+
+    def __del__(self) -> None:
+        if self._text:
+            import logging
+
+            logging.getLogger("mpsched").error(
+                "%s failed and nobody joined it", self._text, exc_info=self._error
+            )
+
+
+def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+    """Call a child now; its outcome is for the join.
+
+    Raises:
+        KeyboardInterrupt: of the user at the keyboard; this is his thread.
+    """
+    child = Eager()
+    before = _now.unread
+    _now.unread = mine = []
+    # The limits are the main thread's; other threads have their own small stacks.
+    deep = before is None and threading.current_thread() is threading.main_thread()
+    if deep:
+        depth.raise_limits()
+    try:
+        try:
+            # One argument without a C frame in between.
+            if len(args) == 1 and not kwargs:
+                child._value = fn(args[0])
+            else:
+                child._value = fn(*args, **kwargs)
+        finally:
+            _now.unread = before
+            if deep:
+                depth.restore()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
+        error = problem
+        if before is None and isinstance(problem, RecursionError):
+            error = depth.too_deep(problem)
+        child.failed(error, before)
+        with_siblings(error, [one.read() for one in tuple(mine)])
+    else:
+        if mine:
+            errors = [one.read() for one in tuple(mine)]
+            child.failed(with_siblings(errors[0], errors[1:]), before)
+    if child._error is not None and before is None:
+        child._text = f"child {getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    return hot.foreign(child)
