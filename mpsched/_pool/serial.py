@@ -16,7 +16,7 @@ from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched._pool.task import Task
 from mpsched._tasks import failure
-from mpsched._worker import context
+from mpsched._worker import context, eager
 from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class SerialPool:
             before = context.run_here(_Here(task, seed))
             begun = time.monotonic_ns()
             try:
-                result = fn(*args, **kwargs)
+                # As a child: what it spawns and does not join is finished, or fails, with it.
+                result = eager.spawn(fn, args, kwargs).join()
             except KeyboardInterrupt:
                 raise  # of the user at the keyboard: this is his thread
             except BaseException as problem:

@@ -26,9 +26,11 @@ class _Now(threading.local):
     Attributes:
         unread: failed children, which nobody has joined yet, of the child that runs here; None if
             none does.
+        level: how many children are nested in each other.
     """
 
     unread: list[Eager] | None = None
+    level = 0
 
 
 _now = _Now()
@@ -102,6 +104,7 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     child = Eager()
     before = _now.unread
     _now.unread = mine = []
+    _now.level = level = _now.level + 1
     # The limits are the main thread's; other threads have their own small stacks.
     deep = before is None and threading.current_thread() is threading.main_thread()
     if deep:
@@ -114,15 +117,16 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
             else:
                 child._value = fn(*args, **kwargs)
         finally:
-            _now.unread = before
+            _now.unread, _now.level = before, level - 1
             if deep:
                 depth.restore()
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
         error = problem
-        if before is None and isinstance(problem, RecursionError):
-            error = depth.too_deep(problem)
+        if level >= depth.MANY and type(problem) is RecursionError:
+            # No room to say so? Then the RecursionError of that comes to the next level.
+            error = depth.too_deep(problem, level)
         child.failed(error, before)
         with_siblings(error, [one.read() for one in tuple(mine)])
     else:

@@ -171,3 +171,14 @@ def test_eager_refuses_what_cannot_be_called() -> None:
     """At the spawn, where the mistake is."""
     with pytest.raises(TypeError, match="function"):
         spawn(3, 4)  # type: ignore[arg-type]
+
+
+def test_eager_runaway_recursion_of_one_function_is_its_own() -> None:
+    """Only a nest of children is told to be resumable."""
+
+    def runaway(n: int) -> int:
+        return runaway(n + 1)
+
+    with pytest.raises(RecursionError) as caught:
+        spawn(runaway, 0).join()
+    assert type(caught.value) is RecursionError
