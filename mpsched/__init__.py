@@ -1,6 +1,9 @@
 # The door. What you see here lives in these places:
 #
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
+#   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
+#   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
+#   testing.py    for tests of code that uses this package
 #   arrays.py     arrays that several processes write, and what `executor.share` gives
 #   errors.py     every exception
 #   cli/          the command `mpsched`, also `python -m mpsched`
@@ -30,7 +33,7 @@ from __future__ import annotations
 # Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mpsched import errors
+    from mpsched import errors, parallel, testing
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
@@ -43,38 +46,65 @@ if TYPE_CHECKING:
         map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
         run,
     )
+    from mpsched.forkjoin import (
+        Handle,
+        blocking,
+        join_all,
+        resumable,
+        run_blocking,
+        scope,
+        spawn,
+    )
 
 __all__ = [
     "CloseReport",
     "Future",
+    "Handle",
     "PoolStats",
     "WorkStealingExecutor",
     "WorkerStats",
     "__version__",
+    "blocking",
     "current_task",
     "current_worker",
     "errors",
+    "join_all",
     "map",
+    "parallel",
+    "resumable",
     "run",
+    "run_blocking",
+    "scope",
     "shared_array",
     "shared_copy",
+    "spawn",
+    "testing",
 ]
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
     "CloseReport": "mpsched.executor",
     "Future": "mpsched.executor",
+    "Handle": "mpsched.forkjoin",
     "PoolStats": "mpsched.executor",
     "WorkStealingExecutor": "mpsched.executor",
     "WorkerStats": "mpsched.executor",
     "__version__": "mpsched._version",
+    "blocking": "mpsched.forkjoin",
     "current_task": "mpsched._worker.context",
     "current_worker": "mpsched._worker.context",
     "errors": None,
+    "join_all": "mpsched.forkjoin",
     "map": "mpsched.executor",
+    "parallel": None,
+    "resumable": "mpsched.forkjoin",
     "run": "mpsched.executor",
+    "run_blocking": "mpsched.forkjoin",
+    "scope": "mpsched.forkjoin",
     "shared_array": "mpsched.arrays",
     "shared_copy": "mpsched.arrays",
+    "spawn": "mpsched.forkjoin",
+    "testing": None,
 }
 
 

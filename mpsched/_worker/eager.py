@@ -38,20 +38,26 @@ _now = _Now()
 
 @final
 class Eager(hot.Foreign):
-    """A child that has run at its spawn."""
+    """A child that has run at its spawn.
 
-    __slots__ = ("_error", "_text", "_traceback", "_unread", "_value")
+    Attributes:
+        value: what it returned.
+        error: what it raised, or what it left open had raised; else None.
+        text: its name, if its failure is to be logged when nobody reads it.
+    """
+
+    __slots__ = ("_traceback", "_unread", "error", "text", "value")
 
     def __init__(self) -> None:
-        self._value: Any = None
-        self._error: BaseException | None = None
+        self.value: Any = None
+        self.error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._unread: list[Eager] | None = None
-        self._text = ""
+        self.text = ""
 
     def failed(self, error: BaseException, unread: list[Eager] | None) -> None:
         """Keep an error for the join; `unread` is where the parent looks for it, if it has one."""
-        self._error = error
+        self.error = error
         # Without our own frame, which refers to this object.
         self._traceback = error.__traceback__.tb_next if error.__traceback__ else None
         error.__traceback__ = self._traceback
@@ -61,15 +67,15 @@ class Eager(hot.Foreign):
 
     def outcome(self) -> Any:
         """Return the value or raise the error; the same each time."""
-        if self._error is None:
-            return self._value
+        if self.error is None:
+            return self.value
         return self._raise()
 
     def read(self) -> BaseException:
         """Return the error of a child that failed; from now on it counts as joined."""
-        error, unread = self._error, self._unread
+        error, unread = self.error, self._unread
         assert error is not None
-        self._text = ""
+        self.text = ""
         self._unread = None
         if unread is not None and self in unread:
             unread.remove(self)
@@ -87,11 +93,11 @@ class Eager(hot.Foreign):
         """Too late: it has run at its spawn."""
 
     def __del__(self) -> None:
-        if self._text:
+        if self.text:
             import logging
 
             logging.getLogger("mpsched").error(
-                "%s failed and nobody joined it", self._text, exc_info=self._error
+                "%s failed and nobody joined it", self.text, exc_info=self.error
             )
 
 
@@ -113,9 +119,9 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         try:
             # One argument without a C frame in between.
             if len(args) == 1 and not kwargs:
-                child._value = fn(args[0])
+                child.value = fn(args[0])
             else:
-                child._value = fn(*args, **kwargs)
+                child.value = fn(*args, **kwargs)
         finally:
             _now.unread, _now.level = before, level - 1
             if deep:
@@ -133,6 +139,6 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         if mine:
             errors = [one.read() for one in tuple(mine)]
             child.failed(with_siblings(errors[0], errors[1:]), before)
-    if child._error is not None and before is None:
-        child._text = f"child {getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    if child.error is not None and before is None:
+        child.text = f"child {getattr(fn, '__qualname__', type(fn).__qualname__)}"
     return hot.foreign(child)

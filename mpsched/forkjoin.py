@@ -1,0 +1,71 @@
+"""`spawn`, `scope`, `join_all` and what else a recursive computation uses.
+
+In a task these are the worker's own functions, with nothing in between. In a program, outside any
+task, children go to the open pool (`with mpsched.WorkStealingExecutor() as ex:`); with none open they
+run at once, in the calling thread, with the same results and errors. docs/forkjoin.md is for users.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, final
+
+from mpsched._worker import eager, hot
+from mpsched._worker.blocking import blocking, run_blocking
+from mpsched._worker.hot import Foreign, Handle, spawn
+from mpsched._worker.resumable import resumable
+from mpsched._worker.scopes import Scope, join_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched.executor import Future, WorkStealingExecutor
+
+__all__ = ["Handle", "blocking", "join_all", "resumable", "run_blocking", "scope", "spawn"]
+
+scope = Scope
+
+
+@final
+class _InPool(Foreign):
+    """A child that the program has spawned into the open pool: a task of its own."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def outcome(self) -> Any:
+        """Wait for the task; return its value or raise its error."""
+        return self._future.result()
+
+    def done(self) -> bool:
+        """Tell whether the task is over."""
+        return self._future.done()
+
+    def cancel(self) -> None:
+        """Let the task not start, or ask it to stop."""
+        self._future.cancel()
+
+
+def open_pool() -> WorkStealingExecutor | None:
+    """Return the pool whose `with` block this is, if it has workers and takes work; else None."""
+    executor = sys.modules.get("mpsched.executor")
+    if executor is None:
+        return None
+    opened: WorkStealingExecutor | None = executor._open_pool.get()
+    if opened is None or opened.state != "accepting":
+        return None
+    pool = opened._pool
+    return opened if pool.width and not getattr(pool, "forked", False) else None
+
+
+def outside(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+    """Spawn where no task runs."""
+    pool = open_pool()
+    if pool is None:
+        return eager.spawn(fn, args, kwargs)
+    return hot.foreign(_InPool(pool.submit(fn, *args, **kwargs)))
+
+
+hot.outside = outside

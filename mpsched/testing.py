@@ -1,0 +1,243 @@
+"""For tests of code that uses mpsched.
+
+`ForkPool` runs recursive code in this process, under a schedule that a seed decides: children run at
+once, later or at their join, on their own arguments or on copies, as they would in a real pool. A test
+over some seeds finds code that relies on an order, or on a child changing what it was given:
+
+    >>> import mpsched
+    >>> def fib(n):
+    ...     if n < 2:
+    ...         return n
+    ...     first = mpsched.spawn(fib, n - 1)
+    ...     return fib(n - 2) + first.join()
+    >>> {ForkPool(seed).run(fib, 10) for seed in range(20)}
+    {55}
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from mpsched import forkjoin
+from mpsched._tasks import codec
+from mpsched._tasks.failure import with_siblings
+from mpsched._worker import hot
+from mpsched.errors import ArgumentChanged, TaskCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched.forkjoin import Handle
+
+__all__ = ["ForkPool"]
+
+T = TypeVar("T")
+
+_IN_BAND: Final = 1 << 62
+
+
+@final
+class ForkPool:
+    """A pool without workers whose schedule depends on a seed alone.
+
+    At each spawn and join a waiting child may be "stolen": then it runs there and then, on a pickled
+    copy of its arguments, and its result is pickled as well. What nobody steals runs at its join. The
+    same seed gives the same schedule; globals are shared, which real workers do not.
+
+    Attributes:
+        stolen: children that ran on copies, in the last `run`.
+        spawned: children in the last `run`.
+    """
+
+    def __init__(self, seed: int = 0, *, steals: float = 0.3) -> None:
+        """Choose a schedule.
+
+        Args:
+            seed: Which.
+            steals: How likely a child is stolen at each spawn and join, from 0 (never: plain
+                recursion, each child at its join) to 1 (each at its spawn).
+        """
+        if not 0 <= steals <= 1:
+            raise ValueError(f"steals is a probability from 0 to 1, not {steals!r}")
+        self.seed = seed
+        self.stolen = self.spawned = 0
+        self._steals = steals
+        self._rng = random.Random(seed)  # noqa: S311 - for a schedule, not for secrets
+        self._waiting: list[_Child] = []
+        self._task: list[_Child] | None = None  # the children of the one that runs
+
+    def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return `fn(*args, **kwargs)`; what it spawns is scheduled as the seed says.
+
+        Raises:
+            ArgumentChanged: A child that was stolen has changed an argument, which nobody will see.
+            BaseException: What a pool would raise.
+        """
+        self._rng.seed(self.seed)
+        self.stolen = self.spawned = 0
+        before = _active.pool
+        _active.pool = self
+        try:
+            return self._call(fn, args, kwargs)
+        finally:
+            _active.pool = before
+            self._waiting.clear()
+            self._task = None
+
+    def _spawn(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        child = _Child(self, fn, args, kwargs)
+        self.spawned += 1
+        assert self._task is not None, "children are spawned while `run` runs"
+        self._task.append(child)
+        self._waiting.append(child)
+        self._maybe_steal()
+        return hot.foreign(child)
+
+    def _maybe_steal(self) -> None:
+        """Let somebody be idle, perhaps: it takes a waiting child, mostly the oldest."""
+        if self._waiting and self._rng.random() < self._steals:
+            oldest = self._rng.random() < 0.7
+            self._waiting[0 if oldest else self._rng.randrange(len(self._waiting))].steal()
+
+    def _call(self, fn: Any, args: Any, kwargs: Any) -> Any:
+        """Call a task, and finish what it leaves open."""
+        before, mine = self._task, []
+        self._task = mine
+        try:
+            try:
+                value = fn(*args, **kwargs)
+            except BaseException as problem:
+                with_siblings(problem, self._leftover(mine))
+                raise
+            failures = self._leftover(mine)
+        finally:
+            self._task = before
+        if failures:
+            raise with_siblings(failures[0], failures[1:])
+        return value
+
+    @staticmethod
+    def _leftover(children: list[_Child]) -> list[BaseException]:
+        """Run what is still waiting, newest first; return the failures that nobody has read."""
+        for child in reversed(children):
+            child.finish()
+        return [child.error for child in children if child.error is not None and not child.read]
+
+
+class _Active(threading.local):
+    pool: ForkPool | None = None
+
+
+_active = _Active()
+
+
+def _outside(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+    """Spawn where no task of a worker runs: in the test's pool if this thread is in its `run`."""
+    pool = _active.pool
+    if pool is None:
+        return forkjoin.outside(fn, args, kwargs)
+    return pool._spawn(fn, args, kwargs)
+
+
+hot.outside = _outside
+
+
+@final
+class _Child(hot.Foreign):
+    """A child in a `ForkPool`."""
+
+    __slots__ = ("args", "error", "fn", "kwargs", "over", "pool", "read", "value")
+
+    def __init__(self, pool: ForkPool, fn: Any, args: Any, kwargs: Any) -> None:
+        self.pool = pool
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.over = self.read = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def outcome(self) -> Any:
+        if not self.over:
+            self.pool._maybe_steal()  # perhaps this one
+        self.finish()
+        if self.error is not None:
+            self.read = True
+            raise self.error
+        return self.value
+
+    def done(self) -> bool:
+        return self.over
+
+    def cancel(self) -> None:
+        if not self.over and self in self.pool._waiting:
+            self._end(None, TaskCancelled("it was cancelled before it started"))
+            self.read = True
+
+    def finish(self) -> None:
+        """Run it on its own arguments, if it has not run yet."""
+        if self.over:
+            return
+        if self not in self.pool._waiting:
+            raise RuntimeError("a child is joined while it runs, from itself or from its children")
+        self._run(self.args, self.kwargs)
+
+    def steal(self) -> None:
+        """Run it on copies; not if they cannot be made: then it runs at its join."""
+        try:
+            args, kwargs = _copied((self.args, self.kwargs))
+            before = _marks(args, kwargs)
+        except Exception:  # the user's `__reduce__` may raise anything: such a child stays at home
+            return
+        self.pool.stolen += 1
+        self._run(args, kwargs)
+        if self.error is not None:
+            return
+        after = _marks(args, kwargs)
+        for name, mark in before.items():
+            if after[name] != mark:
+                self.error = ArgumentChanged(
+                    f"{_name_of(self.fn)} changed its argument {name}; the change is lost when "
+                    "another worker runs it: return it, or use mpsched.shared_array"
+                )
+                return
+        self._send_back()
+
+    def _send_back(self) -> None:
+        try:
+            self.value = _copied(self.value)
+        except Exception as error:  # as above; a real pool raises it at the join
+            self.error = error
+
+    def _run(self, args: Any, kwargs: Any) -> None:
+        self.pool._waiting.remove(self)
+        try:
+            value, problem = self.pool._call(self.fn, args, kwargs), None
+        except KeyboardInterrupt:
+            raise  # of the user at the keyboard
+        except BaseException as error:
+            value, problem = None, error
+        self._end(value, problem)
+
+    def _end(self, value: Any, error: BaseException | None) -> None:
+        if self in self.pool._waiting:
+            self.pool._waiting.remove(self)
+        self.over = True
+        self.value, self.error = value, error
+
+
+def _copied(obj: Any) -> Any:
+    return codec.decode(*codec.encode(obj, threshold=_IN_BAND))
+
+
+def _marks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, bytes]:
+    """Return what tells each argument as it is now from what it becomes: its pickle."""
+    named = {str(place + 1): value for place, value in enumerate(args)} | kwargs
+    return {name: codec.encode(value, threshold=_IN_BAND)[0] for name, value in named.items()}
+
+
+def _name_of(fn: Any) -> str:
+    name: str = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return name
