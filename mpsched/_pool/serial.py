@@ -28,6 +28,7 @@ class _Here:
     """What `current_task` and `current_worker` see while a task runs in the caller's thread."""
 
     index = incarnation = limit_ns = 0
+    stolen = ()
 
     def __init__(self, task: Task | None = None, seed: str | None = None) -> None:
         self.pid = os.getpid()

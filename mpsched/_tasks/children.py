@@ -21,6 +21,7 @@ C_FILES: Final = 2  #  area = pickle of (home's pid, in-band bytes or None, file
 O_VALUE: Final = 1  #  area = the value, pickled
 O_ERROR: Final = 2  #  area = the error, as failure.py has it
 O_VALUE_FILES: Final = 3  # area = pickle of (thief's pid, in-band bytes or None, files)
+O_ERROR_FILES: Final = 4  # as O_VALUE_FILES, an error
 C_MASK: Final = 15
 C_CHANGED: Final = 16  # the thief found an argument changed
 

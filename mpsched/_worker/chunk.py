@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec, sealed
-from mpsched._worker import deliver
+from mpsched._worker import deliver, hot, long
 from mpsched.errors import DecodeError, ResultEncodeError
 
 if TYPE_CHECKING:
@@ -163,8 +163,10 @@ class Chunk:
                 break
             try:
                 value = fn(*row[index]) if star else fn(row[index])
+                if hot.forking:
+                    long.finish_item()
             except BaseException as problem:
-                self._failed(index, problem, row[index])
+                self._failed(index, long.item_error(problem), row[index])
             else:
                 if type(value) not in plain_types:
                     self._seal_one(index, value, row[index])
@@ -177,7 +179,7 @@ class Chunk:
                 words[unsent] = 1
             elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
-            if now - before < short_ns and index >= first:
+            if now - before < short_ns and index >= first and not hot.forking:
                 self._short = True
                 break
         return now
@@ -216,8 +218,13 @@ class Chunk:
             try:
                 # `extend` keeps what it has appended when the iterator raises: that tells which.
                 fresh.extend(call(fn, row[start:stop]))
+                if hot.forking:
+                    # Whose children failed, nobody knows: the last item's. (From here on singly.)
+                    last = fresh.pop()
+                    long.finish_item()
+                    fresh.append(last)
             except BaseException as problem:
-                self._break_off(start, fresh, problem)
+                self._break_off(start, fresh, long.item_error(problem))
             else:
                 count = len(fresh)
                 if count < stop - start:
@@ -235,7 +242,7 @@ class Chunk:
             if now - worker.last_flush_ns >= worker.tell_ns:
                 self._ring_if_due(now, took)
             start = words[progress]
-            if took >= 2 * short_ns or not self._plain:
+            if took >= 2 * short_ns or not self._plain or hot.forking:
                 self._short = False
                 break
             size = max(2, min(size * 2, int(block_ns / (took + 1))))
@@ -310,8 +317,10 @@ class Chunk:
             return
         try:
             value = self._fn(*item) if self._star else self._fn(item)
+            if hot.forking:
+                long.finish_item()
         except BaseException as problem:
-            self._failed(index, problem, item)
+            self._failed(index, long.item_error(problem), item)
             return
         if type(value) in codec.PLAIN_TYPES:
             self.values.append(value)

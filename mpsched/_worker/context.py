@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         @property
         def limit_ns(self) -> int: ...
         @property
+        def stolen(self) -> Sequence[int]: ...
+        @property
         def table(self) -> Table: ...
         def context(self) -> TaskContext | None: ...
 
@@ -88,8 +90,12 @@ class TaskContext:
     @property
     def cancelled(self) -> bool:
         """Whether this task was asked to stop (by `Future.cancel`, a limit or a shutdown)."""
-        table = self._worker.table
-        return bool(table.ident[self._handle] == self.task_id and table.cancel[self._handle])
+        host = self._worker
+        cancel = host.table.cancel
+        if host.table.ident[self._handle] == self.task_id and cancel[self._handle]:
+            return True
+        # What runs here is a child, or several nested ones, whose scopes may have asked them.
+        return any(cancel[entry] for entry in host.stolen)
 
     def raise_if_cancelled(self) -> None:
         """Raise `TaskCancelled` if this task was asked to stop."""

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, NoReturn, cast, final
 
+from mpsched._worker import awaiting, long, publish
 from mpsched._worker.chunk import Chunk
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def _disown(worker: Worker) -> None:
     worker.results = cast("ResultWriter", _NoRing())
     # The helper thread, which is not in this process, may have held it.
     worker.write_lock = threading.Lock()
+    worker.ring_lock = threading.Lock()
+    # What it spawns it runs at once; what it had spawned runs in the worker, and here if joined here.
+    publish.leave()
+    awaiting.leave()
+    long.leave()
     if isinstance(worker.chunk, Chunk):
         worker.chunk.end = worker.chunk.started
 

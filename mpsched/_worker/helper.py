@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
+from mpsched._worker import publish
 from mpsched._worker.chunk import Chunk
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _somebody_sleeps(worker: Worker) -> bool:
 
 
 def share(worker: Worker) -> None:
-    """Give others what waits behind the running root."""
+    """Give others what waits behind the running root, or below it."""
     chunk = worker.chunk
     if isinstance(chunk, Chunk):
         chunk.flush()
@@ -75,6 +76,7 @@ def share(worker: Worker) -> None:
         if _somebody_sleeps(worker) and chunk.split():
             worker.words[worker.block + lay.B_SPLITS] += 1
         worker.ring_the_parent()
+    publish.offer()
     returned: list[int] = []
     local = worker.local
     while local:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
+from mpsched._worker import outcome
 
 if TYPE_CHECKING:
     from mpsched._worker.worker import Worker
@@ -39,18 +40,59 @@ def sources(worker: Worker) -> bool:
                     return True
             finally:
                 worker.locks.release(inbox.worker)
+    return _children(worker)
+
+
+def _children(worker: Worker) -> bool:
+    """Whether a ring of children holds something; as `sources`."""
+    words, layout = worker.words, worker.config.layout
+    for deque in worker.deques:
+        if deque is worker.deque or not words[layout.block(deque.worker) + lay.B_FORKS]:
+            continue
+        with worker.ring(deque, wait=False) as ours:
+            if len(deque):
+                return True
+            if not ours:
+                continue  # whoever has it looks at STATE after this, and rings
     return False
 
 
+def _children_seen(worker: Worker) -> bool:
+    """Whether another worker's ring looks as if it held a child."""
+    words, layout = worker.words, worker.config.layout
+    return any(
+        len(deque) and words[layout.block(deque.worker) + lay.B_FORKS]
+        for deque in worker.deques
+        if deque is not worker.deque
+    )
+
+
+def ask(worker: Worker) -> bool:
+    """Tell those who fork that this worker wants work of any of them; False if none forks.
+
+    WAITS first; pairs with "WANT = 0, fence, read WAITS" in publish.py.
+    """
+    words, layout = worker.words, worker.config.layout
+    words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
+    fence()
+    somebody = False
+    for other in range(layout.workers):
+        at = layout.block(other)
+        if other != worker.index and words[at + lay.B_FORKS]:
+            words[at + lay.B_WANT] = 1
+            somebody = True
+    return somebody
+
+
 def others_have_more(worker: Worker) -> list[int]:
-    """Return the workers that hold more than they run: claimed roots, or items of a map's piece."""
+    """Return the workers that hold more than they run: claimed roots, items, perhaps children."""
     words, layout = worker.words, worker.config.layout
     found = []
     for other in range(layout.workers):
         if other == worker.index:
             continue
         block = layout.block(other)
-        if words[block + lay.B_CLAIMED] or words[block + lay.B_LEFT]:
+        if words[block + lay.B_CLAIMED] or words[block + lay.B_LEFT] or words[block + lay.B_FORKS]:
             found.append(other)
     return found
 
@@ -62,7 +104,9 @@ def linger(worker: Worker) -> bool:
     once: to be awake then saves both sides a system call and the scheduler's delay. Gives way to
     whoever else wants this core.
     """
-    if not 0 < worker.recent_ns < worker.settings.linger_s * 1e9:
+    forks = ask(worker)
+    if not forks and not 0 < worker.recent_ns < worker.settings.linger_s * 1e9:
+        worker.words[worker.block + lay.B_WAITS] = 0
         return False
     inbox, clock = worker.inbox, time.monotonic_ns
     words, state = worker.words, worker.block + lay.B_STATE
@@ -71,12 +115,13 @@ def linger(worker: Worker) -> bool:
         # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
         # here is found by `park`.
         words[state] = lay.LINGERING
-        while not len(inbox):
+        while not len(inbox) and not (forks and _children_seen(worker)):
             if clock() >= until:
                 return False
             os.sched_yield()
     finally:
         words[state] = lay.AWAKE
+        words[worker.block + lay.B_WAITS] = 0
     return True
 
 
@@ -95,9 +140,12 @@ def park(worker: Worker) -> bool:
     try:
         # 1. Announce. Pairs with the parent's look at STATE after a push (dispatch.py) and with
         #    Worker.wake_parked.
+        words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
         words[state] = lay.PARKED
         fence()
+        ask(worker)
         while True:
+            outcome.let_go(worker)
             # 2. Look at every source once more.
             if sources(worker):
                 return slept
@@ -119,3 +167,4 @@ def park(worker: Worker) -> bool:
             safety = min(safety * 2, settings.park_most_s)
     finally:
         words[state] = lay.AWAKE
+        words[worker.block + lay.B_WAITS] = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec
-from mpsched._worker import context, forked, helper, idle
+from mpsched._worker import awaiting, context, forked, helper, idle, long, outcome, publish
 from mpsched._worker.run import Runner
 from mpsched._worker.worker import Worker
 
@@ -33,6 +33,9 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     _continue_counters(worker)
     helper.start(worker)
     forked.watch(worker)
+    long.enter(worker)
+    awaiting.enter(worker)
+    publish.enter(worker)
     if not _initialise(worker, config):
         _leave(worker, 1)
         return
@@ -49,7 +52,10 @@ def _continue_counters(worker: Worker) -> None:
     worker.executed = words[block + lay.B_EXECUTED]
     worker.items = words[block + lay.B_ITEMS]
     worker.busy_ns = words[block + lay.B_BUSY_NS]
-    for stale in (lay.B_CLAIMED, lay.B_LEFT, lay.B_PROGRESS, lay.B_UNSENT):
+    for stale in (
+        *(lay.B_CLAIMED, lay.B_LEFT, lay.B_PROGRESS, lay.B_UNSENT),
+        *(lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCKED, lay.B_WANT),
+    ):
         words[block + stale] = 0
 
 
@@ -125,5 +131,8 @@ def _retire(worker: Worker) -> None:
 
 def _leave(worker: Worker, status: int) -> None:
     worker.flush_stdio()
+    while not outcome.let_go(worker):
+        # A child's home has not fetched its outcome yet, which goes with this process.
+        time.sleep(0.001)
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
     os._exit(status)

@@ -12,7 +12,7 @@ from mpsched._shm.words import fence
 from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._tasks.sealed import Row
-from mpsched._worker import deliver
+from mpsched._worker import deliver, hot, long
 from mpsched._worker.chunk import Chunk
 from mpsched.errors import DecodeError
 
@@ -28,6 +28,17 @@ _COMMON: Final[dict[int, Callable[[bytes | memoryview], Any]]] = {
     tab.KIND_ARGS: pickle.loads,
 }
 _clock = time.monotonic_ns
+
+
+def _end_forks() -> None:
+    """Finish what a root has left open, which makes its failures the root's."""
+    problem = long.end_root()
+    if problem is not None:
+        raise problem
+
+
+def _end_forks_of_failed(problem: BaseException) -> BaseException:
+    return long.end_root(problem) or problem
 
 
 class Runner:
@@ -81,10 +92,13 @@ class Runner:
         begun = _clock()
         try:
             result = fn(*args)
+            if hot.forking:
+                _end_forks()
         except BaseException as problem:
+            final = _end_forks_of_failed(problem) if hot.forking else problem
             now = _clock()
-            self._failed(ident, handle, now - begun, problem, fn, args, None)
-            del problem
+            self._failed(ident, handle, now - begun, final, fn, args, None)
+            del problem, final
         else:
             now = _clock()
             deliver.value(worker, ident, handle, now - begun, result)
@@ -114,16 +128,21 @@ class Runner:
                 chunk.run()
             finally:
                 worker.chunk = None
+            if hot.forking:
+                _end_forks()
             now = _clock()
             if now - begun < worker.tell_ns * 2 and not worker.parent_is_due(now):
                 worker.patient_ns = now + worker.tell_ns
         else:
             try:
                 result = fn(*args, **kwargs) if kwargs else fn(*args)
+                if hot.forking:
+                    _end_forks()
             except BaseException as problem:
+                final = _end_forks_of_failed(problem) if hot.forking else problem
                 now = _clock()
-                self._failed(ident, handle, now - begun, problem, fn, args, kwargs)
-                del problem
+                self._failed(ident, handle, now - begun, final, fn, args, kwargs)
+                del problem, final
             else:
                 now = _clock()
                 deliver.value(worker, ident, handle, now - begun, result)

@@ -6,6 +6,7 @@ calls (`give_back`, `revoke`), which says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -14,20 +15,27 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, final
 
+from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
 from mpsched._shm import layout as lay
 from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
+from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
-from mpsched._tasks.table import ATTEMPT_SHIFT, TaskTable
+from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
+from mpsched._worker import stolen
 from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Iterator
 
+    from mpsched._deque.ring import Ring
+    from mpsched._worker.away import Away
     from mpsched._worker.config import WorkerConfig
+    from mpsched._worker.outcome import Kept
 
 
 @final
@@ -37,7 +45,13 @@ class Worker:
     Attributes:
         local: handles that are CLAIMED by this worker, oldest first. `popleft` by the main thread is
             the start of a root; the helper thread takes from the right or removes one (both atomic).
-        current: handle of the root that runs, or None.
+        current: handle of the root that runs, or whose child does; None between tasks.
+        run: run key of the root that all on the stack belongs to, if it has to do with fork-join; 0.
+        stolen: entries of other workers' children that run here, the outermost first.
+        published: entry -> record of the children that are in the table. `away.fork_lock`.
+        kept: entry -> files of outcomes that their home has not fetched yet.
+        waits: the WAITS words of the other workers.
+        in_section: ident of the thread that holds a ring's lock, which a finalizer must not take again.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
@@ -62,6 +76,15 @@ class Worker:
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
         self.inbox = self.inboxes[index]
         self.table = TaskTable(segment.bytes, segment.words, layout)
+        self.deques = [Deque(segment.words, layout, w) for w in range(layout.workers)]
+        self.deque = self.deques[index]
+        self.children = Children(self.table, layout, index)
+        self.published: dict[int, Away] = {}
+        self.kept: dict[int, Kept] = {}
+        self.stolen: list[int] = []
+        self.run = 0
+        self.in_section = 0
+        self.waits = [layout.block(w) + lay.B_WAITS for w in range(layout.workers) if w != index]
         self.bells = [Parker(*fds) for fds in config.bells]
         self.helper_bells = [Parker(*fds) for fds in config.helper_bells]
         self.bell = self.bells[index]
@@ -112,8 +135,8 @@ class Worker:
     # --- finding work -----------------------------------------------------------------------------
 
     def find_work(self) -> bool:
-        """Fill `local`: from the own inbox, else by stealing. The order is README.md, "find_work"."""
-        return self._claim() or self._steal()
+        """Fill `local`, or run another worker's child. The order is README.md, "find_work"."""
+        return self._claim() or self._steal() or stolen.steal(self)
 
     def _claim(self) -> bool:
         inbox = self.inbox
@@ -128,10 +151,7 @@ class Worker:
         if count == 1:
             return False
         words, block = self.words, self.block
-        # A linear congruential generator (Knuth's MMIX): it only spreads the thieves, and `random`
-        # costs a worker 5 ms at its start.
-        self._dice = (self._dice * 6364136223846793005 + 1442695040888963407) & MASK
-        first = (self._dice >> 33) % count
+        first = self.roll() % count
         limit = self._claim_limit()
         for offset in range(count):
             victim = self.inboxes[(first + offset) % count]
@@ -144,6 +164,15 @@ class Worker:
                 words[block + lay.B_STOLEN] += len(handles)
                 return self._accept(handles)
         return False
+
+    def roll(self) -> int:
+        """Return a number that says which victim comes first.
+
+        A linear congruential generator (Knuth's MMIX): it only spreads the thieves, and `random`
+        costs a worker 5 ms at its start.
+        """
+        self._dice = (self._dice * 6364136223846793005 + 1442695040888963407) & MASK
+        return self._dice >> 33
 
     def _accept(self, handles: list[int]) -> bool:
         if not handles:
@@ -164,6 +193,7 @@ class Worker:
         locks, which = self.locks, inbox.worker
         words, block = self.words, self.block
         with self.ring_lock:
+            self.in_section = threading.get_ident()
             try:
                 if not locks.try_acquire(which):
                     words[block + lay.B_CONTENDED] += 1
@@ -175,6 +205,45 @@ class Worker:
                 return inbox.take(limit, self.index)
             finally:
                 locks.release(which)
+                self.in_section = 0
+
+    @contextlib.contextmanager
+    def ring(self, ring: Ring, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of a ring of children, which is repaired. Main or helper thread.
+
+        Gives False, and nothing is held, if it was taken and `wait` is false.
+
+        Raises:
+            RuntimeError: This thread is in such a section: a finalizer interrupted it.
+        """
+        if self.in_section == threading.get_ident():
+            raise RuntimeError(
+                "a finalizer or signal handler joins a child that another worker may have, in the "
+                "middle of the scheduler's own work; let finalizers neither wait nor join"
+            )
+        locks, which = self.locks, ring.lock
+        words, block = self.words, self.block
+        with self.ring_lock:
+            self.in_section = threading.get_ident()
+            begun = time.monotonic_ns()
+            try:
+                if not locks.try_acquire(which):
+                    words[block + lay.B_CONTENDED] += 1
+                    if not wait:
+                        yield False
+                        return
+                    locks.acquire(which)
+                words[block + lay.B_LOCKS] += 1
+                ring.repair()
+                yield True
+            finally:
+                locks.release(which)
+                self.in_section = 0
+                words[block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+
+    def may_repeat(self) -> bool:
+        """Whether the root that runs has retries left for the death of a worker."""
+        return self.current is not None and bool(self.table.meta[self.current] & FLAG_RERUN)
 
     def give_back(self, handles: list[int]) -> int:
         """Return claimed roots, oldest first, to the own inbox. Main or helper thread.
@@ -182,12 +251,14 @@ class Worker:
         Returns how many of the last ones went in.
         """
         with self.ring_lock:
+            self.in_section = threading.get_ident()
             try:
                 self.locks.acquire(self.index)
                 self.inbox.repair()
                 count = self.inbox.give_back(handles)
             finally:
                 self.locks.release(self.index)
+                self.in_section = 0
         if count:
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)

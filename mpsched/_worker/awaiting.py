@@ -1,0 +1,290 @@
+"""Waiting for a child that is published. See README.md, "Fork-join"; protocol *Join* of `_deque`.
+
+Meanwhile this worker runs the child itself, others of the same task, or descendants of the child; nothing
+else (S2).
+"""
+
+# ruff: noqa: SLF001 - the slots of a handle belong to all of fork-join, and to nobody else
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
+from mpsched._tasks import state as st
+from mpsched._worker import away, hot, outcome, publish, stolen
+from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
+from mpsched._worker.hot import Floor, _done, pop, push, stack
+
+if TYPE_CHECKING:
+    from mpsched._worker.hot import Handle
+    from mpsched._worker.worker import Worker
+
+_ENDED: Final = frozenset({st.DONE, st.FAILED})
+
+_worker: Worker | None = None
+
+
+def enter(worker: Worker) -> None:
+    """Let joins of `worker` wait for others. Once, in its main thread."""
+    global _worker
+    _worker = worker
+    away.wait = wait
+    away.published_is_done = is_done
+
+
+def leave() -> None:
+    """Wait for nobody any more; in a process that was forked off a worker."""
+    global _worker
+    _worker = None
+
+
+def is_done(record: Away) -> bool:
+    """Whether a PUBLISHED child has ended."""
+    worker, entry = _worker, record.entry
+    return worker is not None and entry >= 0 and worker.table.state[entry] & 255 in _ENDED
+
+
+def wait(record: Away) -> None:
+    """Wait until `record` is DONE or FAILED. Main thread."""
+    worker = _worker
+    assert worker is not None
+    # What failed here while this waits, and has to be found at its own join or at its task's end.
+    aside: list[Handle[Any]] = []
+    lingered = False
+    fruitless = 0
+    try:
+        while not _step(worker, record):
+            if _run_own(worker, record, aside) or _leap(worker, record):
+                fruitless = 0
+                continue
+            if not lingered:
+                lingered = True
+                if _linger(worker, record):
+                    continue
+            if _sleep(worker, record):
+                fruitless = 0
+                continue
+            fruitless += 1
+            if fruitless > 4:
+                # Something is there that nobody gives us (a stopped process holds its lock).
+                time.sleep(min(0.001, 0.00001 * 2 ** min(fruitless, 10)))
+    finally:
+        for handle in reversed(aside):
+            push(handle)
+
+
+def _step(worker: Worker, record: Away) -> bool:
+    """Do what the state of the awaited child allows; True if it has ended."""
+    with away.fork_lock:
+        kind = record.kind
+        if kind == PUBLISHED:
+            kind = _advance(worker, record)
+        if kind == PINNED:
+            record.kind = INLINE
+    if kind == PINNED:
+        record.run()
+    elif kind == FETCHED:
+        raw = record.value
+        record.value = None
+        value, problem = outcome.unpickle(raw)
+        if problem is None:
+            record.succeed(value)
+        else:
+            record.fail(problem)
+    return record.kind in {DONE, FAILED}
+
+
+def _advance(worker: Worker, record: Away) -> int:
+    """Follow the state word of a PUBLISHED child, `fork_lock` held; return the record's kind.
+
+    PINNED: it is out of the ring and has no entry any more; whoever wants it runs it here.
+    """
+    table, entry = worker.table, record.entry
+    word = table.state[entry]
+    phase = word & 255
+    if phase == st.QUEUED:
+        with worker.ring(worker.deque):
+            ours = worker.deque.take_back(entry)
+        if ours:
+            worker.words[worker.block + lay.B_TAKEN_BACK] += 1
+            publish.free(worker, record)
+            record.kind = PINNED
+    elif phase == st.RETURNED:
+        publish.free(worker, record)
+        record.kind = PINNED
+    elif phase in _ENDED:
+        publish.take_outcome(worker, record)
+    elif phase == st.LOST:
+        status = table.length[entry] & 0xFFFFFFFF
+        status = status - (1 << 32) if status >> 31 else status
+        publish.lose(worker, record, word >> 8, table.started[entry], status)
+    return record.kind
+
+
+def _run_own(worker: Worker, record: Away, aside: list[Handle[Any]]) -> bool:
+    """Run one unstarted child of the joining task; False if there is none.
+
+    All on the stack is the task's own: the awaited child has left on the left, so what is left is
+    younger, and only the joining task has spawned since.
+    """
+    if hot.want[0]:
+        hot.answer()
+    chosen, handle = _newest_private(aside), None
+    if chosen is not None:
+        record_here, handle = chosen
+    else:
+        found = _youngest_away(worker, record)
+        if found is None:
+            return False
+        record_here = found
+    record_here.run()
+    if handle is not None and record_here.kind == FAILED:
+        aside.append(handle)
+    return True
+
+
+def _newest_private(aside: list[Handle[Any]]) -> tuple[Away, Handle[Any]] | None:
+    with away.fork_lock:
+        while True:
+            top = stack[-1]
+            if type(top) is Floor:
+                return None
+            pop()
+            fn = top._fn
+            if fn is _done:
+                continue
+            if type(fn) is Away:
+                if fn.kind == FAILED and not fn.told:
+                    aside.append(top)
+                continue
+            record = top._fn = Away(INLINE, fn, top._x, top._rest)
+            top._x, top._rest = hot.NOTHING, ()
+            return record, top
+
+
+def _youngest_away(worker: Worker, awaited: Away) -> Away | None:
+    with away.fork_lock:
+        for record in reversed(away.opened):
+            if record.serial <= awaited.serial:
+                return None
+            if record.kind == PUBLISHED and worker.table.state[record.entry] & 255 in {
+                st.QUEUED,
+                st.RETURNED,
+            }:
+                _advance(worker, record)
+            if record.kind in {PUBLISHING, PINNED}:
+                record.kind = INLINE
+                return record
+    return None
+
+
+def _runners(worker: Worker, record: Away) -> list[tuple[int, int, int, int]]:
+    """Return who may have descendants of a child: (worker, entry, its state word, its ident) of each.
+
+    First the one that runs it, then the one that this one waits for, and so on.
+    """
+    table, words, layout = worker.table, worker.words, worker.config.layout
+    found: list[tuple[int, int, int, int]] = []
+    entry = record.entry
+    if entry < 0:
+        return []
+    while len(found) < layout.workers:
+        word, ident = table.state[entry], table.ident[entry]
+        if word & 255 != st.RUNNING:
+            break
+        if not found and ident != record.ident:
+            break  # the helper has fetched the outcome, and used the entry again
+        if found:
+            # The one before still runs what it ran when it said for what it waits: so that was a
+            # descendant too.
+            _, before, its_word, its_ident = found[-1]
+            if table.state[before] != its_word or table.ident[before] != its_ident:
+                break
+        runner = word >> 8
+        if runner == worker.index:
+            break
+        found.append((runner, entry, word, ident))
+        joining = words[layout.block(runner) + lay.B_JOINING]
+        if not joining:
+            break
+        entry = joining - 1
+    return found
+
+
+def _leap(worker: Worker, record: Away) -> bool:
+    """Take a descendant of the awaited child and run it; False if none could be had."""
+    table = worker.table
+    for runner, entry, word, ident in _runners(worker, record):
+
+        def still(entry: int = entry, word: int = word, ident: int = ident) -> bool:
+            # Under the lock of the ring: then what is in it is below this child (Theorem 2).
+            return table.state[entry] == word and table.ident[entry] == ident
+
+        taken = stolen.take(worker, runner, still)
+        if taken is not None:
+            stolen.run(worker, taken)
+            return True
+    return False
+
+
+def _changed(worker: Worker, record: Away, word: int) -> bool:
+    """Whether there may be something to do for who waits."""
+    if record.kind != PUBLISHED or worker.table.state[record.entry] != word:
+        return True
+    return any(len(worker.deques[runner]) for runner, *_ in _runners(worker, record))
+
+
+def _linger(worker: Worker, record: Away) -> bool:
+    """Look for some microseconds before sleeping; True if something came.
+
+    To be woken takes longer than many children do.
+    """
+    entry = record.entry
+    if record.kind != PUBLISHED:
+        return True
+    word = worker.table.state[entry]
+    until = time.monotonic_ns() + int(worker.settings.linger_s * 1e9)
+    while time.monotonic_ns() < until:
+        if _changed(worker, record, word):
+            return True
+        os.sched_yield()
+    return False
+
+
+def _sleep(worker: Worker, record: Away) -> bool:
+    """Sleep until the child has ended or something below it can be had; False if it did not sleep."""
+    settings, words, layout = worker.settings, worker.words, worker.config.layout
+    block, entry = worker.block, record.entry
+    word = worker.table.state[entry]
+    phase, runner = word & 255, word >> 8
+    if record.kind != PUBLISHED or phase not in {st.CLAIMED, st.RUNNING, st.DYING}:
+        return False
+    slept = False
+    patience = settings.patience_s
+    worker.flush_stdio()
+    try:
+        if phase == st.RUNNING:
+            # Its worker is asked for what is below the child; pairs with publish.answer.
+            words[block + lay.B_WAITS] = 1 + runner
+            words[layout.block(runner) + lay.B_WANT] = 1
+        words[block + lay.B_JOINING] = 1 + entry
+        words[block + lay.B_STATE] = lay.JOINING
+        # Pairs with the thief's "DONE, fence, read STATE" (stolen.run), and with the parent's (trees.py).
+        fence()
+        while not _changed(worker, record, word):
+            words[block + lay.B_PARKS] += 1
+            slept = True
+            if worker.bell.wait(patience):
+                break
+            # Nobody answered: ask the helper, which can while that worker's main thread computes.
+            for other, *_ in _runners(worker, record):
+                worker.helper_bells[other].wake()
+            patience = min(patience * 2, settings.park_first_s)
+    finally:
+        words[block + lay.B_STATE] = lay.AWAKE
+        words[block + lay.B_WAITS] = 0
+        words[block + lay.B_JOINING] = 0
+    return slept

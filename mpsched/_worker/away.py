@@ -1,0 +1,453 @@
+"""A child that is not private: its record, and how it ends.
+
+See README.md, "Fork-join", and `_deque`, "Split deque". What is here needs one process only; waiting for
+what another worker has is `awaiting`.
+"""
+
+# ruff: noqa: SLF001 - the slots of a handle belong to all of fork-join, and to nobody else
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Final, final
+
+from mpsched._tasks import failure
+from mpsched._worker import depth, hot
+from mpsched._worker.hot import NOTHING, Floor, _done, pop, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._worker.hot import Handle
+
+PUBLISHING: Final = 1  # off the stack, in the hands of the thread that pickles it
+PUBLISHED: Final = 2  #  it has an entry, whose state word tells the rest
+PINNED: Final = 3  #     off the stack, and cannot be pickled: it runs here
+INLINE: Final = 4  #     its call runs on this worker's stack
+FETCHED: Final = 5  #    ended elsewhere; `value` is its outcome, not unpickled yet
+DONE: Final = 6
+FAILED: Final = 7
+
+fork_lock = threading.RLock()
+"""Guards kinds, serials and the stack's left end, between the main and the helper thread.
+
+Re-entrant, for finalizers and signal handlers that spawn or join inside a section; so each section leaves
+the records consistent at each of its lines. Never held while the user's code runs.
+"""
+
+opened: Final[list[Away]] = []
+"""What left the stack on the left and whose end nobody has been told yet; ascending serials."""
+
+
+@final
+class Away:
+    """The record in the function slot of a handle that is not plain. To call it is to join it.
+
+    Attributes:
+        kind: one of the constants above; changed under `fork_lock`, or by the thread that runs it.
+        serial: 1, 2, 3 ... in the order in which children left the stack on the left; 0: it did not.
+        entry: handle of its entry in the task table while it is PUBLISHED; `ident`: that entry's.
+        told: whether its failure was raised somewhere.
+        repeated: whether it was called again because a thief had died.
+        held: what has to live until the thief has read the frame.
+    """
+
+    __slots__ = (
+        "entry",
+        "error",
+        "fn",
+        "held",
+        "ident",
+        "kind",
+        "repeated",
+        "rest",
+        "serial",
+        "told",
+        "value",
+        "x",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        fn: Callable[..., Any] | None = None,
+        x: Any = NOTHING,
+        rest: tuple[Any, ...] = (),
+    ) -> None:
+        self.kind = kind
+        self.fn = fn
+        self.x = x
+        self.rest = rest
+        self.serial = 0
+        self.entry = -1
+        self.ident = 0
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.told = False
+        self.repeated = False
+        self.held: object = None
+
+    def __call__(self, _x: object) -> Any:
+        return self.outcome()
+
+    def outcome(self) -> Any:
+        """Wait for the end, or run it here; return the value or raise the error."""
+        with fork_lock:
+            kind = self.kind
+            if kind in {PUBLISHING, PINNED}:
+                # Whoever pickles it sees that, and forgets the pickle.
+                self.kind = INLINE
+        if kind in {PUBLISHING, PINNED}:
+            self.run()
+        elif kind in {PUBLISHED, FETCHED}:
+            wait(self)
+        elif kind == INLINE:
+            raise RuntimeError(
+                "a child is joined while it runs, from itself or from its own children: that could "
+                "never end. Only the task that spawned a child may join it"
+            )
+        return self.tell()
+
+    def tell(self) -> Any:
+        """Return the value, or raise the error, of one that has ended."""
+        self.told = True
+        self.close()
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def close(self) -> None:
+        """Take it off the list of those that somebody has to wait for."""
+        if self.serial:
+            with fork_lock, contextlib.suppress(ValueError):
+                opened.remove(self)
+
+    def run(self) -> None:
+        """Call the function here, and finish what it leaves open; the kind says INLINE already.
+
+        An error becomes the outcome. (Only the end of the stack may come out of here: then whoever
+        is further up has room to clear away what is open.)
+        """
+        fn, x, rest = self.fn, self.x, self.rest
+        assert fn is not None
+        below = newest()
+        try:
+            value = fn(x, *rest) if rest else fn(x)
+        except BaseException as problem:
+            self.fail(problem)
+            self.error = ended_by(problem, below)
+        else:
+            failures = leftover(below)
+            if failures:
+                self.fail(first_of(failures))
+            else:
+                self.succeed(value)
+
+    def succeed(self, value: Any) -> None:
+        """Say that it ended with `value`."""
+        self.fn, self.x, self.rest, self.held = None, NOTHING, (), None
+        self.value = value
+        self.kind = DONE
+
+    def fail(self, problem: BaseException) -> None:
+        """Say that it ended with `problem`."""
+        self.fn, self.x, self.rest, self.held = None, NOTHING, (), None
+        self.error = problem
+        self.kind = FAILED
+
+
+def _wait_in_vain(record: Away) -> None:
+    raise RuntimeError(
+        "this process was forked off a worker, and has no part in what the worker's other children "
+        "do; join them in the task that spawned them"
+    )
+
+
+wait: Callable[[Away], None] = _wait_in_vain
+"""Wait for the end of a record that is PUBLISHED or FETCHED; `awaiting` puts its own here in a worker."""
+
+published_is_done: Callable[[Away], bool] = lambda _record: False  # noqa: E731 - replaced as `wait` is
+"""Whether a PUBLISHED record's outcome is there."""
+
+
+# --- joining ------------------------------------------------------------------------------------------
+
+
+def join(handle: Handle[Any]) -> Any:
+    """Join a child that is not the newest, or not private. Main thread."""
+    with fork_lock:
+        fn = handle._fn
+        if fn is _done:
+            return handle._x
+        if type(fn) is Away:
+            record = fn
+        else:
+            # It is on the stack, or popped by the caller a moment ago.
+            record = handle._fn = Away(INLINE, fn, handle._x, handle._rest)
+            handle._x, handle._rest = NOTHING, ()
+    if record is fn:
+        return record.outcome()
+    record.run()
+    return record.tell()
+
+
+def finish(handle: Handle[Any], below: object) -> None:
+    """Finish what a child that has returned left open; its value is in the handle already.
+
+    Raises:
+        BaseException: The first failure among those, which is the child's from now on.
+    """
+    failures = leftover(below)
+    if failures:
+        problem = first_of(failures)
+        _keep_failure(handle, problem)
+        raise problem
+
+
+def failed(handle: Handle[Any], problem: BaseException, below: object) -> None:
+    """Finish what a child that has raised left open. Returns if the caller has to raise `problem`.
+
+    Raises:
+        RecursionTooDeep: Instead of a RecursionError.
+    """
+    if type(handle._fn) is Away:
+        return  # an outcome that was asked for again
+    _keep_failure(handle, problem)
+    final = ended_by(problem, below)
+    if final is not problem:
+        _keep_failure(handle, final)
+        raise final from problem
+
+
+def _keep_failure(handle: Handle[Any], problem: BaseException) -> None:
+    record = Away(FAILED)
+    record.error = problem
+    record.told = True
+    handle._fn, handle._x, handle._rest = record, NOTHING, ()
+
+
+# --- what a task left open ----------------------------------------------------------------------------
+
+
+def newest() -> object:
+    """Return the stack's newest entry, at least a Floor."""
+    while True:
+        try:
+            return stack[-1]
+        except IndexError:
+            with fork_lock:  # the helper has the floor in its hand
+                continue
+
+
+def leftover(below: object, *, run: bool = True) -> list[BaseException]:
+    """Finish what a task left open that began when `below` was the newest entry.
+
+    Private children first, newest first, without a search; then what is away (`_deque`, Leftover).
+
+    Args:
+        below: The entry.
+        run: Whether private children are run; else they are dropped, as after a RecursionError, where
+            each would run into the end of the stack again.
+
+    Returns:
+        The failures that nobody was told of, in the order of the spawns.
+    """
+    private: list[BaseException] = []
+    away: list[BaseException] = []
+    _refuse_a_stranger(below)
+    while True:
+        record = None
+        with fork_lock:
+            top = stack[-1]
+            if top is below:
+                break
+            if type(top) is Floor:
+                record = _oldest_after(_serial_of(below))
+                if record is None:
+                    break
+            elif (problem := _drop_stale(top)) is not NOTHING:
+                if problem is not None:
+                    private.append(problem)
+                continue
+        if not run and (record is None or record.kind in {PINNED, PUBLISHING}):
+            cancel(top if record is None else record, None)
+            continue
+        try:
+            if record is None:
+                top.join()
+            else:
+                record.outcome()
+        except BaseException as problem:
+            (private if record is None else away).append(problem)
+    private.reverse()
+    return away + private
+
+
+def _drop_stale(top: Any) -> Any:
+    """Pop `top`, the newest, if it is not plain; return its untold error or None; else NOTHING."""
+    fn = top._fn
+    if fn is _done:
+        pop()
+        return None
+    if type(fn) is not Away:
+        return NOTHING
+    pop()
+    if fn.kind == FAILED and not fn.told:
+        fn.told = True
+        return fn.error
+    return None
+
+
+def _serial_of(below: object) -> int:
+    if type(below) is Floor:
+        return below.serial
+    fn = below._fn  # type: ignore[attr-defined]  # what is not a Floor is a Handle
+    serial: int = fn.serial if type(fn) is Away else 0
+    return serial
+
+
+def _refuse_a_stranger(below: object) -> None:
+    """Raise if somebody has joined `below` who had not spawned it: then nobody knows whose is what."""
+    if type(below) is Floor or _serial_of(below):
+        return
+    with fork_lock:
+        if _serial_of(below):
+            return
+        for entry in reversed(stack):
+            if entry is below:
+                return
+    raise RuntimeError(
+        "a child was joined by a task that had not spawned it; only the task that spawned a child may "
+        "join it"
+    )
+
+
+def _oldest_after(serial: int) -> Away | None:
+    for record in opened:
+        if record.serial > serial:
+            return record
+    return None
+
+
+def ended_by(problem: BaseException, below: object) -> BaseException:
+    """Finish what a task left open that has raised; return what its error is."""
+    too_deep = isinstance(problem, RecursionError)
+    problem = depth.explained(problem)
+    return failure.with_siblings(problem, leftover(below, run=not too_deep))
+
+
+def first_of(failures: list[BaseException]) -> BaseException:
+    """Return the first failure, the others attached to it."""
+    return failure.with_siblings(failures[0], failures[1:])
+
+
+# --- leaving the stack on the left --------------------------------------------------------------------
+
+
+def leave() -> Away | None:
+    """Take the oldest private child off the stack; it is PUBLISHING then. `fork_lock` held.
+
+    Returns None if there is none.
+    """
+    while True:
+        try:
+            floor = stack.popleft()
+        except IndexError:
+            return None  # the main thread has the floor in its hand, and nothing else is there
+        try:
+            handle = stack.popleft()
+        except IndexError:
+            stack.appendleft(floor)
+            return None
+        serial = floor.serial + 1
+        fn = handle._fn
+        plain = False
+        if type(fn) is Away:
+            record = fn
+        elif fn is _done:
+            record = Away(DONE)
+            record.value = handle._x
+        else:
+            plain = True
+            record = Away(PUBLISHING, fn, handle._x, handle._rest)
+        # It may be what somebody remembers as `below`: so it gets a serial, whatever it is.
+        record.serial = serial
+        if plain or (record.kind == FAILED and not record.told):
+            opened.append(record)
+        handle._fn, handle._x, handle._rest = record, NOTHING, ()
+        stack.appendleft(Floor(serial))
+        if plain:
+            return record
+
+
+def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
+    """End a child that has not started, with `why` as its error; True if it never will.
+
+    A PUBLISHED one is not for this function.
+    """
+    with fork_lock:
+        record = child if type(child) is Away else child._fn
+        if record is _done:
+            return False
+        if type(record) is Away:
+            if record.kind not in {PUBLISHING, PINNED}:
+                return False
+        else:
+            record = Away(PINNED)
+            child._fn, child._x, child._rest = record, NOTHING, ()  # type: ignore[union-attr]
+        record.fail(why or RecursionError("its parent ran into the end of the stack"))
+        record.told = True
+    record.close()
+    return True
+
+
+def forget() -> None:
+    """Forget all children; in a process that was forked off a worker."""
+    global fork_lock, wait, published_is_done
+    # The helper thread, which is not in this process, may have held it.
+    fork_lock = threading.RLock()
+    stack.clear()
+    stack.append(Floor(0))
+    opened.clear()
+    wait, published_is_done = _wait_in_vain, lambda _record: False
+    hot.careful, hot.forking = True, False
+
+
+# --- telling of handles -------------------------------------------------------------------------------
+
+
+def is_done(handle: Handle[Any]) -> bool:
+    """Whether a child has ended."""
+    fn = handle._fn
+    if type(fn) is not Away:
+        return fn is _done
+    return fn.kind >= FETCHED or (fn.kind == PUBLISHED and published_is_done(fn))
+
+
+_PHASES: Final = {
+    PUBLISHING: "waiting",
+    PUBLISHED: "given to another worker",
+    PINNED: "waiting; it cannot be pickled",
+    INLINE: "running",
+    FETCHED: "done",
+    DONE: "done",
+    FAILED: "failed",
+}
+
+
+def phase_of(handle: Handle[Any]) -> str:
+    """Return what has become of a child, for its repr."""
+    fn = handle._fn
+    if type(fn) is Away:
+        return _PHASES[fn.kind]
+    return "done" if fn is _done else "waiting"
+
+
+def name_of(handle: Handle[Any]) -> str:
+    """Return the name of a child's function, for its repr."""
+    fn = handle._fn
+    if type(fn) is Away:
+        fn = fn.fn
+    if fn is None or fn is _done:
+        return "a child"
+    return getattr(fn, "__qualname__", type(fn).__qualname__)

@@ -1,0 +1,199 @@
+"""Spawning where something has to be asked first; the beginning and the end of a root that forks.
+
+See README.md, "Fork-join".
+"""
+
+# ruff: noqa: SLF001 - the slots of a handle belong to all of fork-join, and to nobody else
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
+from mpsched._worker import away, depth, hot
+from mpsched._worker.hot import NOTHING, stack
+
+if TYPE_CHECKING:
+    from mpsched._worker.hot import Floor, Handle
+    from mpsched._worker.worker import Worker
+
+_THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
+
+_home: Worker | None = None
+_main = 0
+_floor: Floor = stack[0]
+_threads = False
+_watched = False
+"""Whether the audit hook is there, which cannot be taken away."""
+
+
+def enter(worker: Worker) -> None:
+    """Let tasks of `worker` fork. Once, in its main thread, when its own threads run."""
+    global _home, _main
+    _home, _main = worker, threading.get_ident()
+
+
+def leave() -> None:
+    """Let this process's tasks not fork any more; in one that was forked off a worker."""
+    global _home
+    _home = None
+    away.forget()
+
+
+def in_task() -> bool:
+    """Whether the caller is the main thread of a worker, in a task."""
+    home = _home
+    return home is not None and home.current is not None and threading.get_ident() == _main
+
+
+def with_keywords(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Any:
+    """Stand for a function in the handle of a call with keywords."""
+    fn, args, kwargs = call
+    return fn(*args, **kwargs)
+
+
+def without_arguments(fn: Any) -> Any:
+    """Stand for a function in the handle of a call without arguments."""
+    return fn()
+
+
+def call_of(fn: Any, x: Any, rest: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return (function, args, kwargs) as the user gave them."""
+    if fn is with_keywords:
+        call: tuple[Any, tuple[Any, ...], dict[str, Any]] = x
+        return call
+    if fn is without_arguments:
+        return x, (), {}
+    return fn, (x, *rest), {}
+
+
+def spawn(h: Handle[Any], kwargs: dict[str, Any]) -> Handle[Any]:
+    """Spawn what `hot.spawn` has put into `h`, whatever is special about it."""
+    fn, x, rest = h._fn, h._x, h._rest
+    if not callable(fn):
+        raise TypeError(f"spawn takes a function and its arguments, not {fn!r}")
+    if not in_task():
+        # (Also in a thread that a task has started.)
+        return hot.outside(fn, () if x is NOTHING else (x, *rest), kwargs)
+    if kwargs:
+        h._fn, h._x, h._rest = with_keywords, (fn, () if x is NOTHING else (x, *rest), kwargs), ()
+    elif x is NOTHING:
+        h._fn, h._x = without_arguments, fn
+    if not hot.forking:
+        begin()
+    home = _home
+    assert home is not None
+    home.words[home.block + lay.B_SPAWNED] += 1
+    hot.push(h)
+    if hot.want[0]:
+        hot.answer()
+    return h
+
+
+def begin() -> None:
+    """Let the root that runs fork, from its first spawn on."""
+    global _floor
+    home = _home
+    assert home is not None
+    _watch_threads()
+    # The root's end finishes what is above it.
+    newest = away.newest()
+    assert isinstance(newest, hot.Floor), f"the stack holds {newest!r} before a root's first spawn"
+    _floor = newest
+    hot.forking = True
+    hot.careful = _threads
+    depth.raise_limits()
+    words, block = home.words, home.block
+    if not home.run:
+        assert home.current is not None
+        home.run = words[block + lay.B_RUN] = home.table.run_key(home.current)
+    words[block + lay.B_FORKS] = 1
+    # Pairs with the thief's "WAITS, STATE = PARKED, fence, read FORKS" (idle.park): one sees the other.
+    fence()
+    if any(words[other] for other in home.waits):
+        hot.want[0] = 1
+
+
+def width() -> int:
+    """Return how many workers may take part in what the running task does; 1 outside one."""
+    home = _home
+    return len(home.deques) if home is not None and in_task() else 1
+
+
+def may_fork() -> bool:
+    """Whether the caller is in a task; let it fork then, as a spawn would."""
+    if not in_task():
+        return False
+    if not hot.forking:
+        begin()
+    return True
+
+
+def finish_item() -> None:
+    """Finish what an item of a map has left open, and let the piece fork on.
+
+    Raises:
+        BaseException: The first failure that nobody was told of.
+    """
+    failures = away.leftover(_floor)
+    if failures:
+        raise away.first_of(failures)
+
+
+def item_error(problem: BaseException) -> BaseException:
+    """Finish what an item has left open that has raised; return what its error is."""
+    return away.ended_by(problem, _floor) if hot.forking else problem
+
+
+def end_root(problem: BaseException | None = None) -> BaseException | None:
+    """Finish what a root left open, and end its forking.
+
+    Args:
+        problem: What it raised.
+
+    Returns:
+        What its error is: `problem`, or the first failure that nobody was told of; None without any.
+    """
+    try:
+        if problem is not None:
+            problem = away.ended_by(problem, _floor)
+        elif failures := away.leftover(_floor):
+            problem = away.first_of(failures)
+    finally:
+        end()
+        home = _home
+        assert home is not None
+        home.run = home.words[home.block + lay.B_RUN] = 0
+    return problem
+
+
+def end() -> None:
+    """Say that nothing on this worker forks any more; its stack is empty."""
+    home = _home
+    assert home is not None
+    hot.careful, hot.forking = True, False
+    words, block = home.words, home.block
+    words[block + lay.B_FORKS] = 0
+    hot.want[0] = 0
+    depth.restore()
+
+
+def _watch_threads() -> None:
+    """From now on see whether the task starts threads: then each spawn asks which one it is in.
+
+    Asking each time costs half of what a spawn may take. What was started before counts already.
+    """
+    global _watched, _threads
+    if _watched:
+        return
+    _watched = True
+    _threads = len(sys._current_frames()) > 2  # this one and the helper
+    sys.addaudithook(_thread_starts)
+
+
+def _thread_starts(event: str, _args: object) -> None:
+    global _threads
+    if event in _THREAD_STARTS:
+        _threads = hot.careful = True

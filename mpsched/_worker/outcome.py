@@ -1,0 +1,216 @@
+"""Frames, values and errors in a child's entry, and out of it. See README.md, "Outcomes".
+
+What does not fit into the entry's area goes into memory files, which the process that made them keeps
+open until the other one cannot need them any more.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mpsched._shm import payloads
+from mpsched._tasks import children as ch, codec, failure, functions, state as st
+from mpsched._worker import long
+from mpsched.errors import DecodeError, ResultEncodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._worker.away import Away
+    from mpsched._worker.worker import Worker
+
+_BY_VALUE_MOST: Final = 64
+
+_by_value: dict[int, tuple[Any, int, bytes]] = {}
+"""Functions that no import finds, by identity: (function, loads at that time, its pickle)."""
+
+
+class Frame(NamedTuple):
+    """A child's call, ready for its entry; `held` is what has to live until the thief has it."""
+
+    meta: int
+    data: bytes
+    held: object
+
+
+def frame(worker: Worker, fn: Callable[..., Any], x: Any, rest: tuple[Any, ...]) -> Frame:
+    """Pickle a call. Main or helper thread, no lock held: the user's `__reduce__` runs here.
+
+    Raises:
+        EncodeError: It cannot be pickled.
+        OSError: There is no memory for what is large.
+    """
+    blob = None if fn is long.with_keywords else _blob(fn)
+    call = (x, rest) if blob is not None else (fn, x, rest)
+    data, buffers, held = codec.encode_held(call, worker.settings.payload_bytes, label="call")
+    data = pickle.dumps((blob, data), 5)
+    if not buffers and len(data) <= worker.table.child_bytes:
+        return Frame(ch.C_PICKLE, data, held)
+    data, files = _in_files(worker, data, buffers)
+    return Frame(ch.C_FILES, data, (held, files))
+
+
+def _blob(fn: Any) -> bytes | None:
+    """Return the pickle of a function that no import finds, made once; None for others.
+
+    Until something else is loaded by value, which may change what it refers to, it stays the same.
+    """
+    number = id(fn)
+    known = _by_value.get(number)
+    loads = codec.loads_so_far()
+    if known is not None and known[0] is fn and known[1] == loads:
+        return known[2]
+    if functions.importable_name(fn) is not None:
+        return None
+    if len(_by_value) >= _BY_VALUE_MOST:
+        _by_value.clear()
+    blob = codec.dumps_callable(fn)
+    _by_value[number] = fn, loads, blob
+    return blob
+
+
+def _in_files(
+    worker: Worker, data: bytes, buffers: list[pickle.PickleBuffer]
+) -> tuple[bytes, object]:
+    """Return (what stands in the entry's area for a pickle, the files, which are open as long)."""
+    parcel = payloads.pack([buffer.raw() for buffer in buffers])
+    # The places of many buffers would not fit into the area either.
+    index = payloads.pack([memoryview(pickle.dumps((data, parcel.files()), 5))])
+    return pickle.dumps((worker.pid, index.files()), 5), (parcel, index)
+
+
+def _from_files(area: bytes) -> tuple[Any, list[memoryview]]:
+    """Map what `_in_files` made. OSError: its maker is dead."""
+    pid, files = pickle.loads(area)
+    (index,) = payloads.fetch(pid, files)
+    data, more = pickle.loads(index)
+    return data, payloads.fetch(pid, more)
+
+
+def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[Any, ...]]:
+    """Return (fn, x, rest) of a child that this worker has taken.
+
+    Raises:
+        DecodeError: It cannot be unpickled here.
+        OSError: Its home is dead, and with it the files.
+    """
+    table = worker.table
+    data: Any = table.read_child(handle)
+    buffers: list[memoryview] = []
+    if table.meta[handle] & ch.C_MASK == ch.C_FILES:
+        data, buffers = _from_files(data)
+    try:
+        blob, data = pickle.loads(data)
+        if blob is None:
+            fn, x, rest = codec.decode(data, buffers)
+        else:
+            # The function first: its module's namespace must be there before its arguments' classes.
+            fn = codec.loads_callable(blob)
+            x, rest = codec.decode(data, buffers)
+    except DecodeError:
+        raise
+    except BaseException as problem:  # unpickling runs the user's code
+        raise DecodeError(
+            f"the function or the arguments of a child {codec.undecodable(problem)}"
+        ) from problem
+    return fn, x, rest
+
+
+class Kept(NamedTuple):
+    """Files of an outcome that home has not fetched yet."""
+
+    ident: int
+    held: object
+
+
+def store(worker: Worker, handle: int, record: Away, note: str) -> int:
+    """Put the outcome of a child that this worker has taken into its entry; not its state.
+
+    Returns the state that it is to get: DONE or FAILED.
+    """
+    problem = record.error
+    data, held = b"", None
+    kind = ch.O_VALUE
+    if problem is None:
+        try:
+            kind, data, held = _value(worker, record.value)
+        except (ResultEncodeError, OSError) as error:
+            problem = error
+    if problem is not None:
+        kind, data, held = _error(worker, handle, problem, note)
+    table = worker.table
+    table.write_child(handle, data)
+    table.meta[handle] = kind | table.meta[handle] & ch.C_CHANGED
+    if held is not None:
+        worker.kept[handle] = Kept(table.ident[handle], held)
+    return st.DONE if problem is None else st.FAILED
+
+
+def _value(worker: Worker, value: Any) -> tuple[int, bytes, object]:
+    threshold = worker.settings.payload_bytes
+    references = sys.modules.get("mpsched._shm.references")
+    held: object = None
+    if references is None:  # nobody has made or received a shared array
+        data, buffers = codec.encode_result(value, threshold)
+    else:
+        with references.collect() as found:
+            data, buffers = codec.encode_result(value, threshold)
+        held = found or None
+    if not buffers and len(data) <= worker.table.child_bytes:
+        return ch.O_VALUE, data, held
+    data, files = _in_files(worker, data, buffers)
+    return ch.O_VALUE_FILES, data, (held, files)
+
+
+def _error(
+    worker: Worker, handle: int, problem: BaseException, note: str
+) -> tuple[int, bytes, object]:
+    data = failure.encode_exception(problem, task_id=worker.table.ident[handle], note=note)
+    if len(data) <= worker.table.child_bytes:
+        return ch.O_ERROR, data, None
+    short, files = _in_files(worker, data, [])
+    return ch.O_ERROR_FILES, short, files
+
+
+def let_go(worker: Worker) -> bool:
+    """Close files of outcomes that nobody needs any more; True if there are none left."""
+    table, kept = worker.table, worker.kept
+    own = {st.word(st.DONE, worker.index), st.word(st.FAILED, worker.index)}
+    for handle in [*kept]:
+        if table.state[handle] not in own or table.ident[handle] != kept[handle].ident:
+            del kept[handle]
+    return not kept
+
+
+class Raw(NamedTuple):
+    """An outcome that is out of its entry and not unpickled yet."""
+
+    failed: bool
+    data: Any
+    buffers: list[memoryview]
+    changed: bool
+
+
+def fetch(worker: Worker, handle: int) -> Raw:
+    """Take the outcome out of an entry that is DONE or FAILED; runs nothing of the user's.
+
+    Raises:
+        OSError: It was in files, and the thief is dead.
+    """
+    table = worker.table
+    meta = table.meta[handle]
+    kind = meta & ch.C_MASK
+    data: Any = table.read_child(handle)
+    buffers: list[memoryview] = []
+    if kind in {ch.O_VALUE_FILES, ch.O_ERROR_FILES}:
+        data, buffers = _from_files(data)
+    return Raw(kind in {ch.O_ERROR, ch.O_ERROR_FILES}, data, buffers, bool(meta & ch.C_CHANGED))
+
+
+def unpickle(raw: Raw) -> tuple[Any, BaseException | None]:
+    """Return (value, None) or (None, error). Runs the user's code: no lock is held."""
+    if raw.failed:
+        return None, failure.decode_exception(raw.data)
+    return codec.decode_result(raw.data, raw.buffers)

@@ -1,0 +1,276 @@
+"""From the stack into the ring: answering those who want work. See README.md, "Fork-join".
+
+Called by the main thread at a spawn, when WANT is set, and by the helper. Protocol *Publish* of `_deque`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
+from mpsched._tasks import state as st
+from mpsched._worker import away, hot, outcome
+from mpsched.errors import EncodeError
+
+if TYPE_CHECKING:
+    from mpsched._worker.away import Away
+    from mpsched._worker.worker import Worker
+
+_TINY_NS: Final = 20_000
+"""Children that take less elsewhere are not worth what a thief costs its victim."""
+
+_PAUSE_NS: Final = 1_000_000
+"""While children are tiny, one is given away so often at most."""
+
+_PINNED_MOST: Final = 256
+
+_PUBLISHED: Final = 0
+_PINNED: Final = 1
+_NOTHING: Final = 2
+_FULL: Final = 3
+
+_worker: Worker | None = None
+_busy = threading.Lock()
+_served_ns = 0
+_pinned: set[int] = set()
+"""Ids of functions that could not be pickled with their arguments; not tried again in root `_root`."""
+_root = 0
+
+
+def enter(worker: Worker) -> None:
+    """Publish children of `worker` from now on. Once, in its main thread."""
+    global _worker
+    _worker = worker
+    at = (worker.block + lay.B_WANT) * 8
+    hot.want = worker.segment.bytes[at : at + 1]
+    hot.answer = answer
+
+
+def leave() -> None:
+    """Publish nothing any more; in a process that was forked off a worker."""
+    global _worker, _busy
+    _worker = None
+    _busy = threading.Lock()
+    hot.want = memoryview(bytearray(1))
+
+
+def answer() -> None:
+    """Publish one child for each worker that waits for one. Main thread, at a spawn."""
+    global _served_ns
+    worker = _worker
+    if worker is None:
+        return
+    now = time.monotonic_ns()
+    mean = worker.words[worker.block + lay.B_HOME_NS]
+    if 0 < mean < _TINY_NS and now - _served_ns < _PAUSE_NS:
+        # A thief that still has nothing after `patience_s` asks the helper.
+        hot.want[0] = 0
+        return
+    _served_ns = now
+    _serve(worker, 0)
+
+
+def offer() -> None:
+    """Publish half of what there is, if somebody waits for work. Helper thread."""
+    worker = _worker
+    if worker is not None and hot.forking and _asking(worker):
+        _serve(worker, (len(hot.stack) - 1) // 2)
+
+
+def give_all() -> None:
+    """Publish all that there is room for: the main thread is about to block."""
+    worker = _worker
+    if worker is not None and hot.forking:
+        _serve(worker, len(hot.stack))
+        worker.wake_parked(len(worker.deque))
+
+
+def _asking(worker: Worker) -> list[int]:
+    """Return the workers that want work of this one."""
+    words, layout = worker.words, worker.config.layout
+    mine = 1 + worker.index
+    return [
+        other
+        for other in range(layout.workers)
+        if other != worker.index
+        and words[layout.block(other) + lay.B_WAITS] in {mine, lay.WAITS_ANY}
+    ]
+
+
+def _serve(worker: Worker, at_least: int) -> None:
+    """Publish, and wake those who asked, but for somebody who is doing it already."""
+    if worker.in_section == threading.get_ident() or not _busy.acquire(blocking=False):
+        return
+    try:
+        asking = _asking(worker)
+        published, going_on = 0, True
+        wanted = max(at_least, len(asking) - _ready(worker))
+        while going_on and published < wanted:
+            what = _publish(worker)
+            published += what == _PUBLISHED
+            going_on = what in {_PUBLISHED, _PINNED}
+            if what == _FULL or (what == _PINNED and not published):
+                # Not at each spawn from now on; who waits asks the helper after a while.
+                wanted = 0
+        hot.want[0] = 0
+        # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
+        fence()
+        ready = _wake(worker, asking)
+        if wanted and len(_asking(worker)) > ready:
+            hot.want[0] = 1
+    finally:
+        _busy.release()
+
+
+def _ready(worker: Worker) -> int:
+    """Return how many children lie in the ring; a hint."""
+    return len(worker.deque.handles()) if len(worker.deque) else 0
+
+
+def _wake(worker: Worker, asking: list[int]) -> int:
+    """Ring those who asked for what lies in the ring; return how many children that is."""
+    words, layout = worker.words, worker.config.layout
+    ready = _ready(worker)
+    for other in asking[:ready]:
+        # Who is awake looks at the ring under its lock before it sleeps.
+        if words[layout.block(other) + lay.B_STATE] in {lay.PARKED, lay.JOINING}:
+            worker.bells[other].wake()
+    return ready
+
+
+def _publish(worker: Worker) -> int:
+    """Publish the oldest private child; return what came of it."""
+    with away.fork_lock:
+        if not _has_room(worker):
+            return _FULL
+        record = away.leave()
+    if record is None:
+        return _NOTHING
+    global _root
+    if _root != worker.run:
+        _root = worker.run
+        _pinned.clear()
+    fn, x, rest = record.fn, record.x, record.rest
+    frame = None
+    if fn is not None and id(fn) not in _pinned:
+        try:
+            frame = outcome.frame(worker, fn, x, rest)
+        except (EncodeError, OSError):
+            # It runs at home, where nothing has to be pickled. Counted: a program in which nothing
+            # can be given away is slow, not wrong.
+            frame = None
+    with away.fork_lock:
+        if record.kind != away.PUBLISHING:
+            return _PUBLISHED  # its parent has joined it meanwhile
+        words, block = worker.words, worker.block
+        entry = None if frame is None else worker.children.allocate()
+        if frame is None or entry is None:
+            record.kind = away.PINNED
+            words[block + lay.B_PINNED] += 1
+            if frame is None and len(_pinned) < _PINNED_MOST:
+                _pinned.add(id(fn))
+            return _PINNED
+        _write(worker, record, entry, frame)
+        with worker.ring(worker.deque):
+            worker.deque.push([entry])
+        words[block + lay.B_PUBLISHED] += 1
+    return _PUBLISHED
+
+
+def _write(worker: Worker, record: Away, entry: int, frame: outcome.Frame) -> None:
+    """Fill an entry, and say in the record that it is there; `fork_lock` held."""
+    table = worker.table
+    root = worker.current
+    assert root is not None
+    table.write_child(entry, frame.data)
+    table.meta[entry] = frame.meta
+    table.place[entry] = root
+    table.root[entry] = worker.run
+    table.state[entry] = st.word(st.QUEUED, worker.index)
+    record.held = frame.held
+    record.entry, record.ident = entry, table.ident[entry]
+    worker.published[entry] = record
+    record.kind = away.PUBLISHED
+
+
+def _has_room(worker: Worker) -> bool:
+    """Whether one more child can be published; `fork_lock` held."""
+    children = worker.children
+    if children.in_use * 4 >= children.capacity * 3:
+        collect(worker)
+    return children.in_use < children.capacity and worker.deque.room() > 0
+
+
+def collect(worker: Worker) -> None:
+    """Take outcomes out of the entries, which are needed; `fork_lock` held. Runs nothing of the user's."""
+    for entry in worker.children.collectable():
+        record = worker.published.get(entry)
+        if record is not None and worker.table.state[entry] & 255 in {st.DONE, st.FAILED}:
+            take_outcome(worker, record)
+
+
+def take_outcome(worker: Worker, record: Away) -> None:
+    """Take the outcome of a child that is DONE or FAILED out of its entry; `fork_lock` held."""
+    table, entry = worker.table, record.entry
+    thief = table.state[entry] >> 8
+    words, mean = worker.words, worker.block + lay.B_HOME_NS
+    try:
+        raw: Any = outcome.fetch(worker, entry)
+    except OSError:
+        # It was in files of a thief that has died since: as if it had died in the child.
+        lose(worker, record, thief, None, None)
+        return
+    took, before = table.started[entry], words[mean]
+    words[mean] = (before * 3 + took) // 4 if before else took
+    free(worker, record)
+    record.value = raw
+    record.kind = away.FETCHED
+
+
+def free(worker: Worker, record: Away) -> None:
+    """Let go of a record's entry, which no ring holds; `fork_lock` held."""
+    entry = record.entry
+    record.entry = -1
+    record.held = None
+    worker.published.pop(entry, None)
+    worker.children.free(entry)
+
+
+def lose(worker: Worker, record: Away, thief: int, pid: int | None, status: int | None) -> None:
+    """The thief of a child is dead: call it again here, if the root may; `fork_lock` held."""
+    free(worker, record)
+    root = worker.current
+    assert root is not None
+    if worker.may_repeat() and not record.repeated:
+        record.repeated = True
+        record.kind = away.PINNED
+        return
+    record.fail(_death(worker, thief, pid, status))
+
+
+def _death(worker: Worker, thief: int, pid: int | None, status: int | None) -> BaseException:
+    import signal
+
+    from mpsched.errors import WorkerDied
+
+    name = None
+    if status is not None and status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+    how = name or ("unknown" if status is None else f"exit code {status}")
+    context = worker.context()
+    return WorkerDied(
+        f"worker {thief}{f' (pid {pid})' if pid else ''} died ({how}) while it ran a child of this "
+        "task; the child may have had effects",
+        exitcode=status,
+        signal=name,
+        pid=pid,
+        task_id=None if context is None else context.task_id,
+        attempt=None if context is None else context.attempt,
+        worker=thief,
+    )

@@ -1,0 +1,129 @@
+"""Running another worker's child. See README.md, "Fork-join"; protocol *Steal* of `_deque`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from mpsched._shm import layout as lay
+from mpsched._shm.words import fence
+from mpsched._tasks import failure, state as st
+from mpsched._worker import away, hot, long, outcome
+from mpsched.errors import DecodeError, TaskCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._worker.worker import Worker
+
+
+def steal(worker: Worker) -> bool:
+    """Take one child of any worker that forks, and run it; False if there was none. Empty stack."""
+    deques = worker.deques
+    count = len(deques)
+    words, layout = worker.words, worker.config.layout
+    first = worker.roll() % count
+    for offset in range(count):
+        victim = (first + offset) % count
+        if victim == worker.index or not words[layout.block(victim) + lay.B_FORKS]:
+            continue
+        entry = take(worker, victim)
+        if entry is not None:
+            run(worker, entry)
+            return True
+    return False
+
+
+def take(worker: Worker, victim: int, still: Callable[[], bool] | None = None) -> int | None:
+    """Take the oldest child of `victim`; None if there is none, or somebody else is there.
+
+    Args:
+        worker: This worker.
+        victim: Whose ring.
+        still: Asked under the lock of that ring; False: take nothing.
+    """
+    deque = worker.deques[victim]
+    if not len(deque):
+        worker.words[worker.block + lay.B_CHILD_EMPTIES] += 1
+        return None
+    with worker.ring(deque, wait=False) as ours:
+        if not ours or (still is not None and not still()):
+            return None
+        handles = deque.take(1, worker.index)
+    if not handles:
+        return None
+    worker.words[worker.block + lay.B_CHILD_STEALS] += 1
+    return handles[0]
+
+
+def run(worker: Worker, entry: int) -> None:
+    """Run a child that this worker has taken, from the announcement to the outcome."""
+    table, words, block = worker.table, worker.words, worker.block
+    home = worker.config.layout.home_of(entry)
+    outermost = not worker.run
+    before, handle = worker.current, table.place[entry]
+    key = table.root[entry]
+    worker.run = words[block + lay.B_RUN] = key
+    worker.current = handle
+    worker.stolen.append(entry)
+    # Pairs with the parent's "root's CANCEL, fence, look at RUN" (trees.py): it sees that this worker
+    # has something of the root, or this worker sees that there is no root any more.
+    fence()
+    begun = time.monotonic_ns()
+    record, note = _called(worker, entry, handle)
+    took = time.monotonic_ns() - begun
+    table.started[entry] = took
+    state = outcome.store(worker, entry, record, note)
+    del record
+    worker.stolen.pop()
+    worker.current = before
+    words[block + lay.B_CHILDREN_RUN] += 1
+    outcome.let_go(worker)
+    fence()
+    # From here on the entry is home's.
+    table.state[entry] = st.word(state, worker.index)
+    if outermost:
+        worker.busy_ns += took
+        if hot.forking:
+            long.end()
+        end_run(worker, key)
+    # Pairs with the joiner's "STATE = JOINING, fence, look at the state word" (awaiting.py).
+    fence()
+    at = worker.config.layout.block(home)
+    if words[at + lay.B_STATE] == lay.JOINING and words[at + lay.B_JOINING] == 1 + entry:
+        worker.bells[home].wake()
+
+
+def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
+    """Return the record of the call, which has ended, and what its error is to be noted with."""
+    table = worker.table
+    record = away.Away(away.INLINE)
+    if table.cancel[handle] or table.cancel[entry]:
+        # Cancelled, or its root is lost: nothing of it may begin any more.
+        record.fail(TaskCancelled("the child was cancelled before it started"))
+        return record, ""
+    table.state[entry] = st.word(st.RUNNING, worker.index)
+    try:
+        call = record.fn, record.x, record.rest = outcome.call(worker, entry)
+    except (DecodeError, OSError) as problem:
+        record.fail(problem)
+        return record, ""
+    try:
+        record.run()
+    except RecursionError as problem:  # there was not even room to note it
+        record.fail(problem)
+    if record.error is None:
+        return record, ""
+    fn, args, kwargs = long.call_of(*call)
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    return record, f"child of task {table.ident[handle]}: {failure.short_call(name, args, kwargs)}"
+
+
+def end_run(worker: Worker, key: int) -> None:
+    """Say that nothing of a root is here any more; start nothing while the parent kills for it."""
+    words, block = worker.words, worker.block
+    worker.run = words[block + lay.B_RUN] = 0
+    # The parent stores KILL and then looks at RUN: one of the two sees the other (LIMITS-1).
+    fence()
+    while words[block + lay.B_KILL] == key:
+        time.sleep(0.001)
