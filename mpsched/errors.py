@@ -22,9 +22,11 @@ would cost a worker several milliseconds of imports (`concurrent.futures`, `queu
     +- ResultEncodeError    (PicklingError)     a result cannot be sent back
     +- DecodeError                              what arrived cannot be unpickled
     +- RemoteError                              stands in for an exception that cannot be sent back
+    +- ArgumentChanged      (RuntimeError)      a child changed an argument that it had as a copy
     +- NestedSubmit         (RuntimeError)      a task submits to the pool that runs it
     +- ForkedPool           (RuntimeError)      the pool belongs to the parent of this process
     +- PoolInWorker         (RuntimeError)      a worker that is starting would make a pool
+    +- ArgumentChanged      (RuntimeError)      a child changed what it was given, which gets lost
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from mpsched._costly_errors import PendingLimitReached, PoolFailed, WorkerDied
 
 __all__ = [
+    "ArgumentChanged",
     "DecodeError",
     "EncodeError",
     "ForkedPool",
@@ -162,6 +165,15 @@ class RemoteError(MpschedError):
         self.message = message
 
 
+class ArgumentChanged(MpschedError, RuntimeError):
+    """A child changed one of its arguments, and the change is lost wherever the child gets a copy.
+
+    Raised with `MPSCHED_DEBUG=copy` only; else the first change of each function is a warning. Return
+    the new value, or pass an `mpsched.shared_array`. Unlike every other error here it tells of a
+    mistake that otherwise shows now and then, as a wrong result.
+    """
+
+
 class NestedSubmit(MpschedError, RuntimeError):
     """A task submits to the pool that runs it, which could wait for itself for ever.
 
@@ -181,6 +193,15 @@ class PoolInWorker(MpschedError, RuntimeError):
 
     Commonly a module that workers import makes a pool at its top level. Unlike `NestedSubmit`,
     no task is running yet.
+    """
+
+
+class ArgumentChanged(MpschedError, RuntimeError):
+    """A child changed one of its arguments, and another worker's change of a copy is lost.
+
+    Raised where it is looked for: under `MPSCHED_DEBUG=copy`, and in `mpsched.testing.ForkPool`.
+    Elsewhere the first such change per function is a RuntimeWarning. Unlike every other error here
+    it is about the child's code: let it return the result, or write to a `shared_array`.
     """
 
 
