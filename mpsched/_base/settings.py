@@ -51,6 +51,10 @@ class Settings(NamedTuple):
     # a memory file of their own (40 us). Larger: memory, as many times as there are such entries.
     child_bytes: int = 1024
 
+    # Most workers that stand in for blocked ones, and no more than the pool's width; 0: none. Smaller:
+    # more cores idle while tasks block. Larger: four descriptors each for every pool, used or not.
+    max_spares: int = 4
+
     # Seconds of work that a worker is given ahead, at least. Smaller: it runs dry while the parent is
     # busy. Larger: what was submitted later with a higher priority waits longer.
     ahead_s: float = 0.002
@@ -137,6 +141,8 @@ class Settings(NamedTuple):
             value = getattr(self, name)
             if value <= 0:
                 raise ValueError(f"Settings.{name} must be positive: {value}")
+        if self.max_spares < 0:
+            raise ValueError(f"Settings.max_spares must not be negative: {self.max_spares}")
         if self.park_first_s > self.park_most_s:
             raise ValueError(
                 f"Settings.park_first_s ({self.park_first_s}) must not exceed "

@@ -111,8 +111,10 @@ class Pool:
         self.limited = options.max_pending is not None
         self.last_stats: PoolStats | None = None
         entries = 1 << (settings.entries_per_worker * width - 1).bit_length()
+        spares = min(settings.max_spares, width)
         self.layout = layout = Layout.plan(
-            width,
+            width + spares,
+            spares=spares,
             entries=entries,
             inline_bytes=settings.inline_bytes,
             inbox_slots=settings.inbox_slots,
@@ -123,7 +125,7 @@ class Pool:
             ring_slots=settings.ring_slots,
         )
         settings.check()
-        descriptors.require(6 * width + 16)
+        descriptors.require(6 * width + 4 * spares + 16)
         descriptors.fill_standard()
         self.ending = threading.Lock()
         undo = contextlib.ExitStack()
@@ -143,11 +145,12 @@ class Pool:
         guards.pools.add(self)
 
     def _open(self, layout: Layout, undo: contextlib.ExitStack) -> None:
-        settings, width = self.settings, self.width
+        settings, workers = self.settings, layout.workers
         self.segment = segment = Segment.create(layout.size_bytes)
         undo.callback(segment.close)
         segment.words[lay.H_MAGIC] = lay.MAGIC
-        segment.words[lay.H_WORKERS] = width
+        segment.words[lay.H_WORKERS] = workers
+        segment.words[lay.H_LIVE] = self.width
         segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
         self.locks = KernelLocks(anonymous_file("mpsched-locks", 4096))
         undo.callback(self.locks.close)
@@ -157,12 +160,12 @@ class Pool:
             undo.callback(made.close)
             return made
 
-        self.bells = [bell() for _ in range(width)]
-        self.helper_bells = [bell() for _ in range(width)]
+        self.bells = [bell() for _ in range(workers)]
+        self.helper_bells = [bell() for _ in range(workers)]
         self.leader_bell = bell()
         self.collector_bell = bell()
         self.channels = []
-        for worker in range(width):
+        for worker in range(workers):
             Inbox.initialise(segment.words, layout, worker)
             Deque.initialise(segment.words, layout, worker)
             ends = channel()
@@ -192,7 +195,7 @@ class Pool:
         self.unseen: list[MapRun] = []
         self.room = Condition()
         self._last_ns = 0
-        self._progress = [-1] * self.width
+        self._progress = [-1] * workers
         self._burst = 0
         self._batch = _BATCH
 
@@ -426,7 +429,7 @@ class Pool:
         wait = 1.0
         if self.runs:
             wait = 2 * self.settings.tell_s
-            for worker in range(self.width):
+            for worker in range(self.segment.words[lay.H_LIVE]):
                 words, block = self.segment.words, self.layout.block(worker)
                 progress = words[block + lay.B_PROGRESS] if words[block + lay.B_UNSENT] else -1
                 if progress >= 0 and progress == self._progress[worker]:

@@ -68,6 +68,8 @@ class Dispatcher:
         self._bells = bells
         self._collector = collector
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
+        # A spare comes and goes; it finds work in the others' inboxes.
+        self._filled = self.inboxes[: layout.workers - layout.spares]
         self.section = Section()
         self.inflight: dict[int, Task] = {}
         self.dropped: deque[Future[Any]] = deque()
@@ -150,7 +152,7 @@ class Dispatcher:
         window = self.window()
         words, blocks = self._words, self._blocks
         loads = []
-        for worker, inbox in enumerate(self.inboxes):
+        for worker, inbox in enumerate(self._filled):
             block = blocks[worker]
             state = words[block + lay.B_STATE]
             busy = state not in {lay.PARKED, lay.LINGERING}

@@ -63,10 +63,11 @@ class Leader:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._words = pool.segment.words
-        self._readers = [
+        self._every_reader = [
             rec.ResultReader(pool.segment.bytes, pool.segment.words, pool.layout, worker)
-            for worker in range(pool.width)
+            for worker in range(pool.layout.workers)
         ]
+        self._readers = self._every_reader[: pool.width]
         self.section = Section()
         self.finished: deque[tuple[Future[Any], Any, Any, bool]] = deque()
         self.notices: deque[tuple[int, int, int, bytes]] = deque()
@@ -256,12 +257,16 @@ class Leader:
 
     def close(self) -> None:
         """Let go of the segment; nobody can lead any more."""
-        for reader in self._readers:
+        for reader in self._every_reader:
             reader.close()
+
+    def read_from(self, worker: int) -> None:
+        """Read the results of a spare, too, which was never started before. Supervisor."""
+        self._readers = [*self._readers, self._every_reader[worker]]
 
     def unread(self, worker: int) -> bool:
         """Whether a worker has published what nobody has read yet; a hint unless after a fence."""
-        return not self._readers[worker].empty()
+        return not self._every_reader[worker].empty()
 
     def _news(self) -> bool:
         """Whether there are results that a worker has told of, or would have: see B_TOLD.

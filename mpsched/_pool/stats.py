@@ -69,7 +69,7 @@ class PoolStats(NamedTuple):
     """A pool's counters: the workers' and their totals by the same names.
 
     Attributes:
-        workers: one entry per worker.
+        workers: one entry per worker, and per spare that has ever stood in for a blocked one.
         ready: tasks and maps that wait in the parent.
         inflight: roots that are dispatched and not final.
         deaths: worker processes that died (not those that were replaced on purpose).
@@ -145,7 +145,7 @@ def take(
 ) -> PoolStats:
     """Read the counters; each is right by itself, together they are of about the same moment."""
     workers = []
-    for index in range(layout.workers):
+    for index in range(len(pids)):
         block = layout.block(index)
         counts = {name: int(words[block + at]) for name, at in _COUNTERS.items()}
         workers.append(

@@ -7,6 +7,7 @@ deaths, time limits, callbacks, the end of the pool. It keeps the pool alive unt
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import select
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mpsched._pool import launch, obituary
 from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
+from mpsched._pool.slot import Slot
+from mpsched._pool.spares import Spares
 from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
@@ -48,21 +51,6 @@ _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
 
-class _Slot:
-    """One worker index and the process that has it."""
-
-    __slots__ = ("failures", "incarnation", "last_pid", "pid", "ready", "reason", "start_at")
-
-    def __init__(self) -> None:
-        self.incarnation = -1
-        self.pid = 0
-        self.last_pid = 0  # still there when the process is not
-        self.ready = False
-        self.failures = 0
-        self.reason: str | None = None
-        self.start_at: float | None = 0.0
-
-
 @final
 class Supervisor:
     """The thread `mpsched-supervisor` of one pool.
@@ -77,7 +65,8 @@ class Supervisor:
 
     def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
         self._pool = pool
-        self._slots = [_Slot() for _ in range(pool.width)]
+        self._slots = [Slot(spare=w >= pool.width) for w in range(pool.layout.workers)]
+        self._spares = Spares(pool, self._slots)
         self.burial = Burial(pool)
         self.limits = Limits(pool, self.burial.trees)
         self.draining = False
@@ -108,13 +97,17 @@ class Supervisor:
     def pids(self) -> list[int]:
         """Return the process of each worker; its last one where there is none at present.
 
+        Then those of the spares that have ever been started.
+
         In a pool that was just made, waits up to a second until the processes exist. 0 is left for
         one that does not then: callers may well kill what they are told, and `os.kill(0)` is for
         everybody.
         """
         if threading.current_thread() is not self.thread:
             self._populated.wait(1.0)
-        return [slot.last_pid for slot in self._slots]
+        width = self._pool.width
+        spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
+        return [*(slot.last_pid for slot in self._slots[:width]), *spares]
 
     def kill(self, worker: int, number: int) -> bool:
         """Send a signal to the process of a worker. Supervisor only."""
@@ -162,6 +155,7 @@ class Supervisor:
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
+        self._spares.check()
         self.burial.look()
         now = time.monotonic()
         if not woken or now - self._looked >= _SAFETY_S[0]:
@@ -225,9 +219,8 @@ class Supervisor:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
         now = time.monotonic()
         times = [slot.start_at for slot in self._slots if slot.start_at is not None]
-        following = self.limits.next()
-        if following is not None:
-            times.append(following)
+        looks = (self.limits.next(), self._spares.next())
+        times += [look for look in looks if look is not None]
         if self.burial.trees.busy():
             times.append(now + LOOK_S)
         left = max(0.0, min(times) - now) if times else None
@@ -282,13 +275,14 @@ class Supervisor:
                 slot.start_at = None
                 slot.incarnation += 1
                 slot.ready = False
+                slot.alive = True
                 self._launcher.start(index, slot.incarnation)
 
     def _handle(self, event: launch.Event) -> None:
         if isinstance(event, launch.Started):
             slot = self._slots[event.index]
             slot.pid = slot.last_pid = event.pid
-            if all(one.last_pid for one in self._slots):
+            if all(one.last_pid for one in self._slots[: self._pool.width]):
                 self._populated.set()
             if event.pidfd >= 0:
                 with contextlib.suppress(OSError):
@@ -299,6 +293,7 @@ class Supervisor:
         elif isinstance(event, launch.NotStarted):
             slot = self._slots[event.index]
             slot.reason = str(event.error)
+            slot.alive = False
             self._start_again(slot, failed=True)
         else:
             self._template_died(event)
@@ -306,7 +301,7 @@ class Supervisor:
     def _template_died(self, event: launch.TemplateDied) -> None:
         _LOG.warning("the pool's template process ended (%s); a new one starts", event.status)
         for index, slot in enumerate(self._slots):
-            if slot.start_at is None:
+            if slot.alive:
                 slot.reason = event.reason
                 by_kill = event.status == -signal.SIGKILL
                 self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
@@ -323,6 +318,7 @@ class Supervisor:
         self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
+        slot.alive = False
         self._take_notices()
         if not planned:
             self.deaths += 1
@@ -332,8 +328,8 @@ class Supervisor:
             slot.reason = reason
         self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
 
-    def _start_again(self, slot: _Slot, *, failed: bool, by_kill: bool = False) -> None:
-        if self._stopping:
+    def _start_again(self, slot: Slot, *, failed: bool, by_kill: bool = False) -> None:
+        if self._stopping or not slot.wanted:
             return
         if not failed:
             slot.failures = 0
@@ -343,6 +339,9 @@ class Supervisor:
             # Somebody, or the kernel for want of memory, killed it while it was starting: that says
             # nothing about the next one.
             slot.start_at = time.monotonic() + 2 * _BACKOFF_S
+            return
+        if self._spares.has(slot):
+            self._spares.failed(slot)
             return
         slot.failures += 1
         if slot.failures >= _TRIES and self.failed is None:
@@ -435,7 +434,7 @@ class Supervisor:
         self._fail_rest()
         self._settle_finished()
         words = pool.segment.words
-        for worker in range(pool.width):
+        for worker in range(pool.layout.workers):
             words[pool.layout.block(worker) + lay.B_STOP] = 1
             pool.bells[worker].wake()
         try:

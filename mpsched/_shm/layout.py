@@ -13,7 +13,10 @@ MAGIC: Final = int.from_bytes(b"MPSCHED1", "little")
 # --- header, 32 words ---------------------------------------------------------------------------
 #   word  name            writer   meaning
 H_MAGIC: Final = 0  #      parent   MAGIC
-H_WORKERS: Final = 1  #    parent   number of workers
+H_WORKERS: Final = 1  #    parent   number of workers, spares included
+H_LIVE: Final = (
+    2  #       parent   workers from 0 on that have ever been started: at least all but spares
+)
 H_WAIT: Final = 8  #       parent   who is to be woken for results (see Waiting below)
 HEADER_WORDS: Final = 32
 
@@ -103,9 +106,13 @@ RESULT_HEADER: Final = 16
 
 
 class Layout(NamedTuple):
-    """Offsets of a segment for `workers` workers. Build with `Layout.plan`; send it whole."""
+    """Offsets of a segment for `workers` workers. Build with `Layout.plan`; send it whole.
+
+    The last `spares` of the workers are spares.
+    """
 
     workers: int
+    spares: int
     entries: int
     inline_bytes: int
     inbox_slots: int
@@ -140,6 +147,7 @@ class Layout(NamedTuple):
         cls,
         workers: int,
         *,
+        spares: int = 0,
         entries: int = 4096,
         inline_bytes: int = 192,
         inbox_slots: int = 1024,
@@ -191,6 +199,7 @@ class Layout(NamedTuple):
         take("slab", -(-slab_bytes // 8))
         return cls(
             workers=workers,
+            spares=spares,
             entries=entries,
             inline_bytes=inline_bytes,
             inbox_slots=inbox_slots,

@@ -103,6 +103,7 @@ class QuietPool:
         for worker in range(width):
             Inbox.initialise(self.segment.words, layout, worker)
             Deque.initialise(self.segment.words, layout, worker)
+        self.segment.words[lay.H_LIVE] = width
         self.segment.words[lay.H_WAIT] = lay.WAIT_COLLECTOR
         self.table = TaskTable(self.segment.bytes, self.segment.words, layout)
         checked = as_memory(StateView(self.table.state, Stores()))

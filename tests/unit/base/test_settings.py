@@ -34,7 +34,14 @@ def test_settings_result_ring_too_small_for_an_error_is_refused() -> None:
         Settings(result_ring_bytes=2048).check()
 
 
-@pytest.mark.parametrize("name", Settings._fields)
+def test_settings_pool_without_spares_is_one() -> None:
+    """None is a number of spares; less is not."""
+    Settings(max_spares=0).check()
+    with pytest.raises(ValueError, match="max_spares must not be negative: -1"):
+        Settings(max_spares=-1).check()
+
+
+@pytest.mark.parametrize("name", sorted({*Settings._fields} - {"max_spares"}))
 def test_settings_size_or_wait_of_nothing_is_refused(name: str) -> None:
     """Every size and every wait is positive."""
     with pytest.raises(ValueError, match=name):

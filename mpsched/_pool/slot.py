@@ -1,0 +1,43 @@
+"""One worker index and the process that has it."""
+
+from __future__ import annotations
+
+from typing import final
+
+
+@final
+class Slot:
+    """What the supervisor knows of one worker index.
+
+    Attributes:
+        incarnation: number of its process, -1 before the first.
+        pid: its process, 0 while there is none; last_pid: still there when the process is not.
+        alive: it was started, and its end has not been seen.
+        ready: it has said that it runs.
+        failures: starts in a row that failed; reason: why the last one did.
+        start_at: `time.monotonic()` of its next start, or None.
+        wanted: it is started again when it ends; False for a spare that is not needed.
+    """
+
+    __slots__ = (
+        "alive",
+        "failures",
+        "incarnation",
+        "last_pid",
+        "pid",
+        "ready",
+        "reason",
+        "start_at",
+        "wanted",
+    )
+
+    def __init__(self, *, spare: bool = False) -> None:
+        self.incarnation = -1
+        self.pid = 0
+        self.last_pid = 0
+        self.alive = False
+        self.ready = False
+        self.failures = 0
+        self.reason: str | None = None
+        self.start_at: float | None = None if spare else 0.0
+        self.wanted = not spare
