@@ -73,12 +73,13 @@ def run(worker: Worker, entry: int) -> None:
     record, note = _called(worker, entry, handle)
     took = time.monotonic_ns() - begun
     table.started[entry] = took
+    # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
+    outcome.let_go(worker)
     state = outcome.store(worker, entry, record, note)
     del record
     worker.stolen.pop()
     worker.current = before
     words[block + lay.B_CHILDREN_RUN] += 1
-    outcome.let_go(worker)
     fence()
     # From here on the entry is home's.
     table.state[entry] = st.word(state, worker.index)
