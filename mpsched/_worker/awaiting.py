@@ -33,6 +33,7 @@ def enter(worker: Worker) -> None:
     _worker = worker
     away.wait = wait
     away.published_is_done = is_done
+    away.cancel_published = cancel
 
 
 def leave() -> None:
@@ -45,6 +46,24 @@ def is_done(record: Away) -> bool:
     """Whether a PUBLISHED child has ended."""
     worker, entry = _worker, record.entry
     return worker is not None and entry >= 0 and worker.table.state[entry] & 255 in _ENDED
+
+
+def cancel(record: Away, why: BaseException) -> bool:
+    """Prevent the start of a PUBLISHED child, or ask it to stop; False if it has ended."""
+    worker = _worker
+    assert worker is not None
+    with away.fork_lock:
+        kind = _advance(worker, record) if record.kind == PUBLISHED else record.kind
+        if kind == PUBLISHED:
+            # CLAIMED or RUNNING: its thief looks before it starts, and its task whenever it asks.
+            worker.table.cancel[record.entry] = 1
+            return True
+        if kind == PINNED:
+            record.fail(why)
+            record.told = True
+    if kind == PINNED:
+        record.close()
+    return kind == PINNED
 
 
 def wait(record: Away) -> None:

@@ -170,6 +170,14 @@ published_is_done: Callable[[Away], bool] = lambda _record: False  # noqa: E731 
 """Whether a PUBLISHED record's outcome is there."""
 
 
+def _nothing_published(_record: Away, _why: BaseException) -> bool:
+    return False
+
+
+cancel_published: Callable[[Away, BaseException], bool] = _nothing_published
+"""Prevent the start of a PUBLISHED child, or ask it to stop; False if it has ended. As `wait`."""
+
+
 # --- joining ------------------------------------------------------------------------------------------
 
 
@@ -403,13 +411,14 @@ def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global fork_lock, wait, published_is_done
+    global fork_lock, wait, published_is_done, cancel_published
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()
     stack.append(Floor(0))
     opened.clear()
     wait, published_is_done = _wait_in_vain, lambda _record: False
+    cancel_published = _nothing_published
     hot.careful, hot.forking = True, False
 
 
@@ -422,6 +431,12 @@ def is_done(handle: Handle[Any]) -> bool:
     if type(fn) is not Away:
         return fn is _done
     return fn.kind >= FETCHED or (fn.kind == PUBLISHED and published_is_done(fn))
+
+
+def is_elsewhere(handle: Handle[Any]) -> bool:
+    """Whether a child that has not ended was given to others."""
+    fn = handle._fn
+    return type(fn) is Away and fn.kind == PUBLISHED and not published_is_done(fn)
 
 
 _PHASES: Final = {

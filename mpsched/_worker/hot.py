@@ -162,9 +162,18 @@ class Handle(Generic[T]):
 
 
 class Foreign:
-    """What a `ForeignHandle` stands for: a child that is not on this process's stack. To be derived."""
+    """What a `ForeignHandle` stands for: a child that is not on this process's stack. To be derived.
+
+    Attributes:
+        told: whether its failure was raised at a join.
+    """
 
     __slots__ = ()
+
+    @property
+    def told(self) -> bool:
+        """Whether its failure was raised at a join; a scope does not raise it again then."""
+        return False
 
     def outcome(self) -> Any:
         """Return the value, or raise the error; waits for it."""

@@ -48,6 +48,11 @@ def in_task() -> bool:
     return home is not None and home.current is not None and threading.get_ident() == _main
 
 
+def worker_of_task() -> Worker | None:
+    """Return the worker whose task the caller is, in its main thread; else None."""
+    return _home if in_task() else None
+
+
 def with_keywords(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> Any:
     """Stand for a function in the handle of a call with keywords."""
     fn, args, kwargs = call
@@ -156,7 +161,10 @@ def end_root(problem: BaseException | None = None) -> BaseException | None:
     Returns:
         What its error is: `problem`, or the first failure that nobody was told of; None without any.
     """
+    futures = sys.modules.get("mpsched._worker.forkfuture")  # loaded by the first submit in a task
     try:
+        if futures is not None:
+            futures.finish_callbacks()
         if problem is not None:
             problem = away.ended_by(problem, _floor)
         elif failures := away.leftover(_floor):
