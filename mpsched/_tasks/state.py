@@ -39,6 +39,7 @@ ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
             TaskState.REVOKED,
             TaskState.FREE,
             TaskState.RETURNED,
+            TaskState.FAILED,
         }
     ),
     # FREE, a root: the record in the result ring is the end of a run; the parent may free and reuse
