@@ -406,7 +406,9 @@ class Supervisor:
             future = getattr(item, "future", None)
             if future is not None and not future.done():
                 future._ending = True
-                pool.leader.finished.append((future, None, _raises(make()), True))
+                running = make_running if pool.is_running(item) else None
+                error = make() if running is None else running(item)
+                pool.leader.finished.append((future, None, _raises(error), True))
         for run in list(pool.runs):
             run.abandon(make)
         for item in waiting:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mpsched import CloseReport, WorkStealingExecutor
-from mpsched.errors import SchedulerClosed
+from mpsched.errors import SchedulerClosed, WorkerDied
 from tests.contract.conftest import alive
 from tests.support import tasks
 from tests.support.gates import wait_until
@@ -396,7 +396,7 @@ def test_close_kills_what_does_not_stop(start_method: str) -> None:
     assert "stubborn" in report.killed[0]
     assert not report.complete
     assert future.done()
-    assert future.exception(0) is not None
+    assert isinstance(future.exception(0), WorkerDied)
     assert ex.state == "terminated"
 
 
