@@ -23,10 +23,9 @@ would cost a worker several milliseconds of imports (`concurrent.futures`, `queu
     +- DecodeError                              what arrived cannot be unpickled
     +- RemoteError                              stands in for an exception that cannot be sent back
     +- ArgumentChanged      (RuntimeError)      a child changed an argument that it had as a copy
-    +- NestedSubmit         (RuntimeError)      a task submits to the pool that runs it
+    +- NestedSubmit         (RuntimeError)      a task submits to another pool than its own
     +- ForkedPool           (RuntimeError)      the pool belongs to the parent of this process
     +- PoolInWorker         (RuntimeError)      a worker that is starting would make a pool
-    +- ArgumentChanged      (RuntimeError)      a child changed what it was given, which gets lost
 """
 
 from __future__ import annotations
@@ -168,16 +167,17 @@ class RemoteError(MpschedError):
 class ArgumentChanged(MpschedError, RuntimeError):
     """A child changed one of its arguments, and the change is lost wherever the child gets a copy.
 
-    Raised with `MPSCHED_DEBUG=copy` only; else the first change of each function is a warning. Return
-    the new value, or pass an `mpsched.shared_array`. Unlike every other error here it tells of a
+    Raised with `MPSCHED_DEBUG=copy` and by `mpsched.testing.ForkPool` only; else the first change of
+    each function is a warning. Return the new value, or pass an `mpsched.shared_array`. Unlike every other error here it tells of a
     mistake that otherwise shows now and then, as a wrong result.
     """
 
 
 class NestedSubmit(MpschedError, RuntimeError):
-    """A task submits to the pool that runs it, which could wait for itself for ever.
+    """A task submits to a pool of its parent process that is not the one that runs it.
 
-    Unlike `PoolInWorker`, the pool exists and works; only this use of it is refused.
+    Unlike `PoolInWorker`, the pool exists and works; only this use of it is refused. What a task
+    submits to its own pool are children of that task.
     """
 
 
@@ -193,15 +193,6 @@ class PoolInWorker(MpschedError, RuntimeError):
 
     Commonly a module that workers import makes a pool at its top level. Unlike `NestedSubmit`,
     no task is running yet.
-    """
-
-
-class ArgumentChanged(MpschedError, RuntimeError):
-    """A child changed one of its arguments, and another worker's change of a copy is lost.
-
-    Raised where it is looked for: under `MPSCHED_DEBUG=copy`, and in `mpsched.testing.ForkPool`.
-    Elsewhere the first such change per function is a RuntimeWarning. Unlike every other error here
-    it is about the child's code: let it return the result, or write to a `shared_array`.
     """
 
 

@@ -30,14 +30,24 @@ scope = Scope
 class _InPool(Foreign):
     """A child that the program has spawned into the open pool: a task of its own."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "_told")
 
     def __init__(self, future: Future[Any]) -> None:
         self._future = future
+        self._told = False
+
+    @property
+    def told(self) -> bool:
+        """Whether its failure was raised at a join."""
+        return self._told
 
     def outcome(self) -> Any:
         """Wait for the task; return its value or raise its error."""
-        return self._future.result()
+        try:
+            return self._future.result()
+        except BaseException:
+            self._told = self._future.done()  # else it was Ctrl-C
+            raise
 
     def done(self) -> bool:
         """Tell whether the task is over."""

@@ -279,10 +279,11 @@ def _sliceable(items: Iterable[Any]) -> Any:
     """Return the items as something whose slices are small when they are sent."""
     if isinstance(items, range | list | tuple | str | bytes | bytearray):
         return items
-    if hasattr(items, "__array_interface__") and getattr(items, "ndim", 0):
+    if hasattr(items, "__array_interface__") and getattr(items, "ndim", 0) > 0:
         return items
     return list(items)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    name: str = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return name

@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 _IN_BAND: Final = 1 << 62
 
+_THIEVES: Final = 3  # at work at the same time: each is nested in what the others interrupted
+
 
 @final
 class ForkPool:
@@ -67,6 +69,7 @@ class ForkPool:
         self._rng = random.Random(seed)  # noqa: S311 - for a schedule, not for secrets
         self._waiting: list[_Child] = []
         self._task: list[_Child] | None = None  # the children of the one that runs
+        self._thieves = 0
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return `fn(*args, **kwargs)`; what it spawns is scheduled as the seed says.
@@ -80,7 +83,8 @@ class ForkPool:
         before = _active.pool
         _active.pool = self
         try:
-            return self._call(fn, args, kwargs)
+            result: T = self._call(fn, args, kwargs)
+            return result
         finally:
             _active.pool = before
             self._waiting.clear()
@@ -97,13 +101,19 @@ class ForkPool:
 
     def _maybe_steal(self) -> None:
         """Let somebody be idle, perhaps: it takes a waiting child, mostly the oldest."""
-        if self._waiting and self._rng.random() < self._steals:
-            oldest = self._rng.random() < 0.7
+        if not self._waiting or self._thieves == _THIEVES or self._rng.random() >= self._steals:
+            return
+        oldest = self._rng.random() < 0.7
+        self._thieves += 1
+        try:
             self._waiting[0 if oldest else self._rng.randrange(len(self._waiting))].steal()
+        finally:
+            self._thieves -= 1
 
     def _call(self, fn: Any, args: Any, kwargs: Any) -> Any:
         """Call a task, and finish what it leaves open."""
-        before, mine = self._task, []
+        before = self._task
+        mine: list[_Child] = []
         self._task = mine
         try:
             try:
@@ -149,6 +159,10 @@ class _Child(hot.Foreign):
     """A child in a `ForkPool`."""
 
     __slots__ = ("args", "error", "fn", "kwargs", "over", "pool", "read", "value")
+
+    @property
+    def told(self) -> bool:
+        return self.read
 
     def __init__(self, pool: ForkPool, fn: Any, args: Any, kwargs: Any) -> None:
         self.pool = pool

@@ -46,12 +46,13 @@ class Eager(hot.Foreign):
         text: its name, if its failure is to be logged when nobody reads it.
     """
 
-    __slots__ = ("_traceback", "_unread", "error", "text", "value")
+    __slots__ = ("_told", "_traceback", "_unread", "error", "text", "value")
 
     def __init__(self) -> None:
         self.value: Any = None
         self.error: BaseException | None = None
         self._traceback: TracebackType | None = None
+        self._told = False
         self._unread: list[Eager] | None = None
         self.text = ""
 
@@ -65,10 +66,16 @@ class Eager(hot.Foreign):
         if unread is not None:
             unread.append(self)
 
+    @property
+    def told(self) -> bool:
+        """Whether its failure was raised at a join."""
+        return self._told
+
     def outcome(self) -> Any:
         """Return the value or raise the error; the same each time."""
         if self.error is None:
             return self.value
+        self._told = True
         return self._raise()
 
     def read(self) -> BaseException:
@@ -109,7 +116,8 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     """
     child = Eager()
     before = _now.unread
-    _now.unread = mine = []
+    mine: list[Eager] = []
+    _now.unread = mine
     _now.level = level = _now.level + 1
     # The limits are the main thread's; other threads have their own small stacks.
     deep = before is None and threading.current_thread() is threading.main_thread()

@@ -174,15 +174,22 @@ ex = mpsched.WorkStealingExecutor(2, mp_context={start_method!r})
     assert result.out == "DecodeError True\nDecodeError True\n3 0\n"
 
 
-def test_submit_to_the_own_pool_in_a_task_is_refused(pool: WorkStealingExecutor) -> None:
-    """It could wait for itself; the error says what to do."""
+def test_submit_to_the_own_pool_in_a_task_is_a_spawn(pool: WorkStealingExecutor) -> None:
+    """By whatever way it is handed over, and however the executor came there."""
     for fn in (nested_submit, nested_map, nested_run, nested_options):
-        error = pool.submit(fn, pool).exception(HANG_S)
-        assert isinstance(error, NestedSubmit)
-        assert "own" in str(error)
-    assert pool.submit(lambda: pool.submit(tasks.square, 3)).exception(HANG_S).__class__ is (
-        NestedSubmit
-    )
+        assert pool.submit(fn, pool).result(HANG_S) in (9, [9])
+    assert pool.submit(lambda: pool.submit(tasks.square, 3).result()).result(HANG_S) == 9
+    error = pool.submit(nested_priority, pool).exception(HANG_S)
+    assert isinstance(error, TypeError)
+    assert "priority" in str(error)
+
+
+def test_submit_to_another_pool_in_a_task_is_refused(pool: WorkStealingExecutor) -> None:
+    """Its workers are not this task's; the error says what to do."""
+    with WorkStealingExecutor(1) as other:
+        error = pool.submit(nested_submit, other).exception(HANG_S)
+    assert isinstance(error, NestedSubmit)
+    assert "own" in str(error)
 
 
 def nested_submit(ex: WorkStealingExecutor) -> int:
@@ -202,6 +209,11 @@ def nested_run(ex: WorkStealingExecutor) -> int:
 
 def nested_options(ex: WorkStealingExecutor) -> int:
     """Use options of the pool that this runs in. In a worker."""
+    return ex.options(name="nine").submit(tasks.square, 3).result()
+
+
+def nested_priority(ex: WorkStealingExecutor) -> int:
+    """Use an option that only a task of the program's can have. In a worker."""
     return ex.options(priority=1).submit(tasks.square, 3).result()
 
 

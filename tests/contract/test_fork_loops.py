@@ -1,0 +1,81 @@
+"""Loops of `mpsched.parallel` on real workers: who runs what, and how they stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mpsched
+from mpsched import WorkStealingExecutor
+from tests.contract.conftest import settle
+from tests.support import fork_calls as calls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HANG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def shared_four() -> Iterator[WorkStealingExecutor]:
+    """A pool of four workers, which have all started; no `with` block, which would be open here."""
+    ex = WorkStealingExecutor(4)
+    list(ex.map(calls.nap, [0.05] * 8))
+    yield ex
+    ex.shutdown()
+
+
+@pytest.fixture
+def four(shared_four: WorkStealingExecutor) -> Iterator[WorkStealingExecutor]:
+    """The pool; the test must leave it working, with nothing open."""
+    yield shared_four
+    settle(shared_four)
+
+
+@pytest.mark.parametrize("grain", [None, 1, 3])
+def test_loop_runs_each_item_once_whoever_takes_it(
+    four: WorkStealingExecutor, grain: int | None
+) -> None:
+    """Parts are stolen, and parts of parts."""
+    before = four.stats().children_run
+    table = mpsched.shared_array(60, "u1")
+    four.submit(calls.for_each_mark, table, 0.002, grain).result(HANG_S)
+    assert table.tolist() == [1] * 60
+    assert four.stats().children_run > before
+
+
+def test_loop_spreads_long_items_over_all_workers(four: WorkStealingExecutor) -> None:
+    """Eight items of 0.2 s: halves are given away although no item is over yet."""
+    assert four.submit(calls.who_runs, 8, 0.2).result(HANG_S) == {0, 1, 2, 3}
+
+
+def test_loop_in_the_program_runs_in_the_open_pool() -> None:
+    """Inside the block on its workers, outside it here."""
+    assert calls.who_runs(4, 0.001) == {-1}
+    with WorkStealingExecutor(2) as ex:
+        list(ex.map(calls.nap, [0.05] * 4))
+        assert calls.who_runs(8, 0.1) == {0, 1}
+    assert calls.who_runs(4, 0.001) == {-1}
+
+
+def test_loop_that_fails_has_stopped_when_it_raises(four: WorkStealingExecutor) -> None:
+    """The lowest failing index is raised, and no item runs any more."""
+    table = mpsched.shared_array(200, "u1")
+    with pytest.raises(ValueError, match="item 3") as caught:
+        four.submit(calls.for_each_until, table, 3, 0.002).result(HANG_S)
+    assert "index 3 of parallel.for_each" in str(caught.value.__notes__)
+    ran = int(table.sum())
+    assert four.submit(calls.nap, 0.05).result(HANG_S) == 0.05
+    assert int(table.sum()) == ran < 200
+
+
+def test_loop_stops_when_its_task_is_cancelled(four: WorkStealingExecutor) -> None:
+    """Between two blocks, in whatever worker a part of it is."""
+    table = mpsched.shared_array(2000, "u1")
+    future = four.submit(calls.for_each_mark, table, 0.005, None)
+    calls.wait_until_marked(table, 4)
+    assert not future.cancel()
+    with pytest.raises(mpsched.errors.TaskCancelled):
+        future.result(HANG_S)
+    assert 4 <= int(table.sum()) < 2000
