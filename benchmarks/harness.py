@@ -111,6 +111,10 @@ class Run:
         system.warm()
         return system
 
+    def opened(self) -> peers.System:
+        """Return the system that was opened last."""
+        return self._open[-1]
+
     def tasks(self, wanted: int, rate: float = math.inf) -> int:
         """How many tasks to measure with: fewer for a system that would take many seconds.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .suite_forkjoin import SUITE as FORKJOIN
 from .suite_pool import SUITE as POOL
 
-SUITES = {suite.name: suite for suite in (POOL,)}
+SUITES = {suite.name: suite for suite in (POOL, FORKJOIN)}
