@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, hot, outcome, publish, stolen
+from mpsched._worker import away, contract, hot, outcome, publish, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
 from mpsched._worker.hot import Floor, _done, pop, push, stack
 
@@ -109,10 +109,14 @@ def _step(worker: Worker, record: Away) -> bool:
         raw = record.value
         record.value = None
         value, problem = outcome.unpickle(raw)
+        fn, x, rest = record.fn, record.x, record.rest
         if problem is None:
             record.succeed(value)
         else:
             record.fail(problem)
+        if raw.changed is not None:
+            # Last: with a filter that makes errors of warnings, the join raises it.
+            contract.warn(fn, x, rest, raw.changed)
     return record.kind in {DONE, FAILED}
 
 

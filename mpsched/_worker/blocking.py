@@ -59,7 +59,7 @@ class blocking:  # noqa: N801 - the public name is used like a keyword
         others = sum(
             1 for other in range(layout.workers) if words[layout.block(other) + lay.B_BLOCKED]
         )
-        if others > worker.settings.max_spares:
+        if others > layout.spares:
             words[block + lay.B_UNCOMPENSATED] += 1
         # The supervisor looks at the words of all workers when it is rung.
         fence()

@@ -25,13 +25,16 @@ _home: Worker | None = None
 _main = 0
 _floor: Floor = stack[0]
 _threads = False
+copying: bool | None = None
+"""Whether each child gets a copy (`MPSCHED_DEBUG=copy`); None before the first spawn."""
 _watched = False
 """Whether the audit hook is there, which cannot be taken away."""
 
 
 def enter(worker: Worker) -> None:
     """Let tasks of `worker` fork. Once, in its main thread, when its own threads run."""
-    global _home, _main
+    global _home, _main, copying
+    copying = None
     _home, _main = worker, threading.get_ident()
 
 
@@ -40,6 +43,13 @@ def leave() -> None:
     global _home
     _home = None
     away.forget()
+
+
+def _read_modes() -> None:
+    from mpsched._worker import contract
+
+    global copying
+    copying = "copy" in contract.modes()
 
 
 def in_task() -> bool:
@@ -79,6 +89,14 @@ def spawn(h: Handle[Any], kwargs: dict[str, Any]) -> Handle[Any]:
     fn, x, rest = h._fn, h._x, h._rest
     if not callable(fn):
         raise TypeError(f"spawn takes a function and its arguments, not {fn!r}")
+    if copying is None:
+        _read_modes()
+    if copying:
+        from mpsched._worker import contract
+
+        fn, args, kwargs = contract.prepare(fn, () if x is NOTHING else (x, *rest), kwargs)
+        x, rest = (args[0], args[1:]) if args else (NOTHING, ())
+        h._fn, h._x, h._rest = fn, x, rest
     if not in_task():
         # (Also in a thread that a task has started.)
         return hot.outside(fn, () if x is NOTHING else (x, *rest), kwargs)
@@ -108,7 +126,7 @@ def begin() -> None:
     assert isinstance(newest, hot.Floor), f"the stack holds {newest!r} before a root's first spawn"
     _floor = newest
     hot.forking = True
-    hot.careful = _threads
+    hot.careful = _threads or bool(copying)
     depth.raise_limits()
     words, block = home.words, home.block
     if not home.run:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mpsched._shm import payloads
 from mpsched._tasks import children as ch, codec, failure, functions, state as st
+from mpsched._tasks.table import FUNCTION_SHIFT
 from mpsched._worker import long
 from mpsched.errors import DecodeError, ResultEncodeError
 
@@ -142,7 +143,8 @@ def store(worker: Worker, handle: int, record: Away, note: str) -> int:
         kind, data, held = _error(worker, handle, problem, note)
     table = worker.table
     table.write_child(handle, data)
-    table.meta[handle] = kind | table.meta[handle] & ch.C_CHANGED
+    # The rest of the word says which argument was changed (stolen.py).
+    table.meta[handle] = kind | table.meta[handle] & ~ch.C_MASK
     if held is not None:
         worker.kept[handle] = Kept(table.ident[handle], held)
     return st.DONE if problem is None else st.FAILED
@@ -185,12 +187,16 @@ def let_go(worker: Worker) -> bool:
 
 
 class Raw(NamedTuple):
-    """An outcome that is out of its entry and not unpickled yet."""
+    """An outcome that is out of its entry and not unpickled yet.
+
+    Attributes:
+        changed: number of an argument that the child has changed (contract.py); None if it has not.
+    """
 
     failed: bool
     data: Any
     buffers: list[memoryview]
-    changed: bool
+    changed: int | None
 
 
 def fetch(worker: Worker, handle: int) -> Raw:
@@ -206,7 +212,12 @@ def fetch(worker: Worker, handle: int) -> Raw:
     buffers: list[memoryview] = []
     if kind in {ch.O_VALUE_FILES, ch.O_ERROR_FILES}:
         data, buffers = _from_files(data)
-    return Raw(kind in {ch.O_ERROR, ch.O_ERROR_FILES}, data, buffers, bool(meta & ch.C_CHANGED))
+    return Raw(
+        kind in {ch.O_ERROR, ch.O_ERROR_FILES},
+        data,
+        buffers,
+        meta >> FUNCTION_SHIFT if meta & ch.C_CHANGED else None,
+    )
 
 
 def unpickle(raw: Raw) -> tuple[Any, BaseException | None]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
-from mpsched._tasks import failure, state as st
-from mpsched._worker import away, hot, long, outcome
+from mpsched._tasks import children as ch, failure, state as st
+from mpsched._tasks.table import FUNCTION_SHIFT
+from mpsched._worker import away, contract, hot, long, outcome
 from mpsched.errors import DecodeError, TaskCancelled
 
 if TYPE_CHECKING:
@@ -109,13 +110,21 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     except (DecodeError, OSError) as problem:
         record.fail(problem)
         return record, ""
+    fn, args, kwargs = long.call_of(*call)
+    before = contract.prints(args, kwargs)
     try:
         record.run()
     except RecursionError as problem:  # there was not even room to note it
         record.fail(problem)
+    number = contract.changed(before, args, kwargs)
+    if number is not None:
+        words, counter = worker.words, worker.block + lay.B_CHANGED
+        words[counter] += 1
+        table.meta[entry] = ch.C_CHANGED | number << FUNCTION_SHIFT
+    else:
+        table.meta[entry] = 0
     if record.error is None:
         return record, ""
-    fn, args, kwargs = long.call_of(*call)
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     return record, f"child of task {table.ident[handle]}: {failure.short_call(name, args, kwargs)}"
 

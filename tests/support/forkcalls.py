@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import mpsched
 from mpsched._worker.hot import spawn
+from mpsched._worker.scopes import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def fib(n: int) -> int:
@@ -10,3 +21,241 @@ def fib(n: int) -> int:
         return n
     a = spawn(fib, n - 1)
     return fib(n - 2) + a.join()
+
+
+def pid_after(seconds: float) -> int:
+    """Sleep, and tell in which process."""
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def flat(children: int, seconds: float, order: str) -> tuple[list[int], float]:
+    """Spawn sleepers and join them; return (who ran each, seconds that it took)."""
+    begun = time.monotonic()
+    handles = [spawn(pid_after, seconds) for _ in range(children)]
+    if order == "fifo":
+        pids = [h.join() for h in handles]
+    else:
+        pids = [h.join() for h in reversed(handles)][::-1]
+    return pids, time.monotonic() - begun
+
+
+def compute(seconds: float) -> int:
+    """Compute in Python, without a spawn, for so long."""
+    until = time.monotonic() + seconds
+    count = 0
+    while time.monotonic() < until:
+        count += 1
+    return count
+
+
+def busy_parent(children: int, compute_s: float, sleep_s: float) -> tuple[int, set[int]]:
+    """Spawn many, compute, sleep, then join; return (own pid, pids that ran children)."""
+    handles = [spawn(pid_after, 0.0005) for _ in range(children)]
+    compute(compute_s)
+    time.sleep(sleep_s)
+    return os.getpid(), {h.join() for h in handles}
+
+
+def echo(value: object, seconds: float = 0.02) -> tuple[int, object]:
+    time.sleep(seconds)
+    return os.getpid(), value
+
+
+def fail(text: str) -> None:
+    time.sleep(0.02)
+    raise ValueError(text)
+
+
+def echoes(sizes: list[int]) -> tuple[list[int], set[int]]:
+    """Send bytes to children and back; return (their sizes, pids that ran children)."""
+    handles = [spawn(echo, b"x" * size) for size in sizes]
+    results = [h.join() for h in handles]
+    return [len(value) for _, value in results], {pid for pid, _ in results}  # type: ignore[arg-type]
+
+
+def failures(count: int) -> list[tuple[str, bool]]:
+    """Join failing children in order; return (text, whether it came from elsewhere) of each."""
+    handles = [spawn(fail, str(i)) for i in range(count)]
+    seen = []
+    for h in handles:
+        try:
+            h.join()
+        except ValueError as problem:
+            seen.append((str(problem), problem.__cause__ is not None))
+            if _error_of(h.join) is not problem:
+                raise AssertionError(f"another error the second time: {problem!r}") from problem
+    return seen
+
+
+def _error_of(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except Exception as problem:
+        return problem
+    return None
+
+
+def careless(count: int) -> None:
+    """Leave failing children open."""
+    for i in range(count):
+        spawn(fail, str(i))
+
+
+def failed_grandchildren(count: int) -> tuple[str, list[str]]:
+    """Join a child that leaves failing ones open; return (its error's text, its siblings')."""
+    try:
+        spawn(careless, count).join()
+    except ValueError as problem:
+        return str(problem), [str(one) for one in problem.siblings]  # type: ignore[attr-defined]
+    raise AssertionError("the failures were lost")
+
+
+def lambdas(count: int) -> tuple[list[int], set[int]]:
+    """Spawn functions that no import finds."""
+    base = 5
+    handles = [spawn(lambda x: echo(x + base), i) for i in range(count)]
+    results = [h.join() for h in handles]
+    return [value for _, value in results], {pid for pid, _ in results}  # type: ignore[misc]
+
+
+def unpicklable(count: int) -> tuple[bool, set[int]]:
+    """Spawn children with a lock, which cannot be pickled; return (all got it, who ran them)."""
+    lock = threading.Lock()
+    handles = [spawn(echo, lock, 0.005) for _ in range(count)]
+    results = [h.join() for h in handles]
+    return all(value is lock for _, value in results), {pid for pid, _ in results}
+
+
+def sort_in_place(part: list[int]) -> None:
+    """Sort a list in place: what a child must not do, because it may have a copy."""
+    time.sleep(0.03)
+    part.sort()
+
+
+def sort_lists(count: int, size: int) -> tuple[int, list[str], list[bool]]:
+    """Sort lists in children; return (own pid, warnings, which lists are sorted)."""
+    lists = [list(range(size, 0, -1)) for _ in range(count)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for h in [spawn(sort_in_place, one) for one in lists]:
+            h.join()
+    return os.getpid(), [str(one.message) for one in caught], [one[0] == 1 for one in lists]
+
+
+def look_only(part: list[int], more: dict[str, set[int]]) -> int:
+    time.sleep(0.01)
+    return len(sorted(part)) + len(more)
+
+
+def look_at_lists(count: int) -> list[str]:
+    """Give children lists that they do not change; return the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        handles = [spawn(look_only, [3, 1, i], {"a": {1, i}}) for i in range(count)]
+        for h in handles:
+            h.join()
+    return [str(one.message) for one in caught]
+
+
+def deep(levels: int) -> int:
+    return 0 if not levels else 1 + spawn(deep, levels - 1).join()
+
+
+def too_deep(levels: int) -> tuple[str, str]:
+    """Nest too many joins; return (class, text) of the error."""
+    try:
+        deep(levels)
+    except RecursionError as problem:
+        return type(problem).__name__, str(problem)
+    raise AssertionError("it was not too deep")
+
+
+def in_a_fork() -> tuple[int, int, int]:
+    """Fork in a task with open children; return (exit code, value there, value here)."""
+    handles = [spawn(fib, 10) for _ in range(4)]
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        value = spawn(fib, 9).join() + handles[3].join()
+        os.write(write, str(value).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        there = int(pipe.read())
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), there, sum(h.join() for h in handles)
+
+
+def in_a_thread() -> tuple[int, int]:
+    """Spawn in a thread of the task's own, beside the task; return both values."""
+    values: list[int] = []
+    spawn(fib, 3).join()
+    thread = threading.Thread(target=lambda: values.append(fib(12)))
+    thread.start()
+    mine = fib(13)
+    thread.join()
+    return mine, values[0]
+
+
+def nap(seconds: float) -> bool:
+    """Sleep until the time is over or this task is asked to stop; return whether it was asked."""
+    task = mpsched.current_task()
+    assert task is not None
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if task.cancelled:
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def note(path: str, seconds: float) -> None:
+    """Write a line, then sleep."""
+    with open(path, "a") as file:
+        file.write("x")
+    nap(seconds)
+
+
+def cancelled_scope(path: str, children: int) -> float:
+    """Fail in a scope with sleeping children; return how long it took. `path` tells who started."""
+    begun = time.monotonic()
+    try:
+        with Scope() as scope:
+            for _ in range(children):
+                scope.spawn(note, path, 20.0)
+            time.sleep(0.1)
+            raise KeyError("the block's")
+    except KeyError:
+        return time.monotonic() - begun
+
+
+def leaf(table: Any, number: int) -> int:
+    table[number] += 1
+    return 1
+
+
+def count(table: Any, low: int, high: int) -> int:
+    """Mark each of a range in a shared table, by halves."""
+    if high - low == 1:
+        return leaf(table, low)
+    middle = (low + high) // 2
+    left = spawn(count, table, low, middle)
+    right = count(table, middle, high)
+    return right + left.join()
+
+
+def locked_join(lock_path: str, seconds: float) -> bool:
+    """Hold a lock file across a join, as a task may; True if nobody else had it."""
+    with open(lock_path, "x"):
+        handles = [spawn(pid_after, seconds) for _ in range(4)]
+        for h in handles:
+            h.join()
+    os.unlink(lock_path)
+    return True
+
+
+def naps(children: int, seconds: float) -> list[bool]:
+    """Nap in children; return which of them were asked to stop."""
+    handles = [spawn(nap, seconds) for _ in range(children)]
+    return [h.join() for h in handles]

@@ -1,0 +1,213 @@
+"""Fork-join on real workers: values, errors, who ran what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mpsched
+from tests.support import forkcalls
+from tests.support.pools import DEADLINE_S, pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(ex: mpsched.WorkStealingExecutor, fn: Any, *args: Any) -> Any:
+    return ex.submit(fn, *args).result(timeout=DEADLINE_S)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_fork_pool_fib_has_its_value(workers: int) -> None:
+    """A recursion without a cut-off gives its value, however many workers there are."""
+    with pool(workers) as ex:
+        for _ in range(5):
+            assert run(ex, forkcalls.fib, 17) == 1597
+        assert ex.stats().rescues == 0
+
+
+def test_fork_pool_each_child_runs_once() -> None:
+    """Ten thousand leaves, each marked once, with real steals."""
+    leaves = 10_000
+    table = mpsched.shared_array(leaves, "u1")
+    with pool(4) as ex:
+        for _ in range(3):
+            table[:] = 0
+            assert run(ex, forkcalls.count, table, 0, leaves) == leaves
+            assert (table == 1).all()
+        stats = ex.stats()
+        assert stats.child_steals > 0
+        assert stats.children_run == stats.child_steals
+        assert stats.rescues == 0
+
+
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+def test_fork_pool_flat_children_are_shared_out(order: str) -> None:
+    """Sleeping children of one task are run by all workers, about as many by each."""
+    with pool(4) as ex:
+        run(ex, forkcalls.fib, 3)
+        pids, _ = run(ex, forkcalls.flat, 16, 0.1, order)
+        counts = sorted(pids.count(pid) for pid in set(pids))
+        assert len(counts) == 4, pids
+        assert counts[0] >= 2, pids
+
+
+def test_fork_pool_children_of_a_task_that_computes_and_sleeps_are_run_elsewhere() -> None:
+    """A parent that spawns and then neither spawns nor joins is helped: its helper gives them away."""
+    with pool(2) as ex:
+        parent, pids = run(ex, forkcalls.busy_parent, 300, 0.3, 0.3)
+        assert pids - {parent}, "nobody helped"
+
+
+def test_fork_pool_large_arguments_and_values_arrive() -> None:
+    """What does not fit into an entry travels in memory files, both ways."""
+    sizes = [0, 500, 1000, 5000, 100_000, 1_000_000, 3_000_000, 10]
+    with pool(3) as ex:
+        got, pids = run(ex, forkcalls.echoes, sizes)
+        assert got == sizes
+        assert len(pids) > 1
+
+
+def test_fork_pool_errors_come_from_elsewhere_with_their_traceback() -> None:
+    """A stolen child's error is raised at its join, each time the same object."""
+    with pool(3) as ex:
+        seen = run(ex, forkcalls.failures, 8)
+        assert [text for text, _ in seen] == [str(i) for i in range(8)]
+        assert any(remote for _, remote in seen)
+        assert not all(remote for _, remote in seen)
+
+
+def test_fork_pool_first_failure_in_spawn_order_wins_wherever_they_ran() -> None:
+    """The order of the spawns, not the timing, says which failure is raised."""
+    with pool(3) as ex:
+        assert run(ex, forkcalls.failed_grandchildren, 5) == ("0", ["1", "2", "3", "4"])
+
+
+def test_fork_pool_failures_that_nobody_joined_fail_the_task() -> None:
+    """A root that leaves failing children open fails with the first of them."""
+    with pool(2) as ex:
+        with pytest.raises(ValueError, match="0") as caught:
+            run(ex, forkcalls.careless, 3)
+        assert [str(one) for one in caught.value.siblings] == ["1", "2"]  # type: ignore[attr-defined]
+        assert run(ex, forkcalls.fib, 10) == 55
+
+
+def test_fork_pool_items_of_a_map_may_fork() -> None:
+    """Each item of a map finishes its own children; a failing one is that item's."""
+    with pool(2) as ex:
+        assert list(ex.map(forkcalls.fib, range(15))) == [forkcalls.fib(n) for n in range(15)]
+        got = list(ex.map(forkcalls.careless, [0, 2, 0, 1], return_exceptions=True))
+        assert [str(one) for one in got] == ["None", "0", "None", "0"]
+
+
+def test_fork_pool_functions_by_value_are_given_away() -> None:
+    """Lambdas run elsewhere, with what they close over."""
+    with pool(3) as ex:
+        values, pids = run(ex, forkcalls.lambdas, 8)
+        assert values == list(range(5, 13))
+        assert len(pids) > 1
+
+
+def test_fork_pool_what_cannot_be_pickled_runs_at_home() -> None:
+    """Children with a lock stay where it is, and are counted."""
+    with pool(3) as ex:
+        ok, pids = run(ex, forkcalls.unpicklable, 12)
+        assert ok
+        assert len(pids) == 1
+        assert ex.stats().pinned > 0
+
+
+def test_fork_pool_changed_argument_is_warned_about_once() -> None:
+    """A child that sorts its list elsewhere is told about, once, and where the change was lost."""
+    with pool(3) as ex:
+        _, warned, is_sorted = run(ex, forkcalls.sort_lists, 6, 4)
+        assert not all(is_sorted), "nothing was stolen"
+        assert len(warned) == 1
+        assert "sort_in_place changed its argument `part`; the change is lost" in warned[0]
+        assert ex.stats().changed > 0
+
+
+def test_fork_pool_changed_large_argument_is_warned_about() -> None:
+    """A list of 100,000 numbers that changes is noticed as well."""
+    with pool(3) as ex:
+        _, warned, is_sorted = run(ex, forkcalls.sort_lists, 6, 100_000)
+        assert not all(is_sorted)
+        assert len(warned) == 1
+
+
+def test_fork_pool_arguments_that_stay_warn_nobody() -> None:
+    """A child that only looks at its lists, sets and dicts is no cause for a warning."""
+    with pool(3) as ex:
+        assert run(ex, forkcalls.look_at_lists, 12) == []
+        assert ex.stats().child_steals > 0
+        assert ex.stats().changed == 0
+
+
+def test_fork_pool_copies_make_a_change_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPSCHED_DEBUG=copy raises where an argument is changed, on one worker too."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "copy")
+    with pool(1) as ex:
+        with pytest.raises(mpsched.errors.ArgumentChanged, match="`part`"):
+            run(ex, forkcalls.sort_lists, 2, 4)
+        assert run(ex, forkcalls.look_at_lists, 3) == []
+        assert run(ex, forkcalls.fib, 10) == 55
+
+
+def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
+    """A chain of 10,000 plain joins fits into a worker's stack."""
+    with pool(1) as ex:
+        assert run(ex, forkcalls.deep, 10_000) == 10_000
+
+
+def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
+    """What is nested too deep raises RecursionTooDeep, which names remedies; the worker lives on."""
+    with pool(1) as ex:
+        before = [worker.pid for worker in ex.stats().workers]
+        kind, text = run(ex, forkcalls.too_deep, 1_000_000)
+        assert kind == "RecursionTooDeep"
+        assert "grain" in text
+        assert "resumable" in text
+        assert run(ex, forkcalls.fib, 10) == 55
+        assert [worker.pid for worker in ex.stats().workers] == before
+
+
+def test_fork_pool_fork_of_a_task_runs_its_children_itself() -> None:
+    """A process that a task forks off spawns and joins by itself; the task's children are unharmed."""
+    with pool(2) as ex:
+        assert run(ex, forkcalls.in_a_fork) == (0, 34 + 55, 4 * 55)
+
+
+def test_fork_pool_thread_of_a_task_runs_its_children_itself() -> None:
+    """A thread that a task starts may spawn; its children run in it, and the task's are unharmed."""
+    with pool(2) as ex:
+        assert run(ex, forkcalls.in_a_thread) == (233, 144)
+        assert run(ex, forkcalls.fib, 12) == 144
+
+
+def test_fork_pool_scope_that_fails_cancels(tmp_path: Path) -> None:
+    """What has not started never does, what runs is asked to stop, and all is waited for."""
+    started = tmp_path / "started"
+    with pool(2) as ex:
+        assert run(ex, forkcalls.cancelled_scope, str(started), 10) < 10
+        assert run(ex, forkcalls.fib, 10) == 55
+    assert len(started.read_text()) < 10
+
+
+def test_fork_pool_cancelled_root_reaches_its_stolen_children() -> None:
+    """Future.cancel on a running root is seen by its children, wherever they run."""
+    with pool(3) as ex:
+        future = ex.submit(forkcalls.naps, 6, 20.0)
+        while not ex.stats().child_steals:
+            assert not future.done()
+        assert not future.cancel()
+        assert all(future.result(timeout=DEADLINE_S))
+
+
+def test_fork_pool_lock_held_across_a_join_meets_no_other_root(tmp_path: Path) -> None:
+    """While a task waits in a join its worker starts no unrelated root."""
+    with pool(1) as ex:
+        futures = [
+            ex.submit(forkcalls.locked_join, str(tmp_path / "lock"), 0.002) for _ in range(10)
+        ]
+        assert all(future.result(timeout=DEADLINE_S) for future in futures)
