@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+from mpsched._shm import layout as lay
 from mpsched._worker import away, hot, long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from mpsched._worker.worker import Worker
 
 
 class Elsewhere:
@@ -51,6 +55,9 @@ class Elsewhere:
 def root(elsewhere: Elsewhere | None = None) -> Iterator[Callable[..., Any]]:
     """Give a function that runs its argument as a root that forks; nothing may be left in the end."""
     before = away.wait
+    # What is asked of a worker by spawns that go the long way.
+    home = SimpleNamespace(words=[0] * lay.BLOCK_WORDS, block=0, waits=[], current=0, run=1)
+    long.enter(cast("Worker", home))
     if elsewhere is not None:
         away.wait = elsewhere.wait
 
@@ -72,6 +79,7 @@ def root(elsewhere: Elsewhere | None = None) -> Iterator[Callable[..., Any]]:
     try:
         yield run
     finally:
+        long._home = None
         away.wait = before
         hot.stack.clear()
         hot.stack.append(hot.Floor(0))
