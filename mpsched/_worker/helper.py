@@ -62,7 +62,7 @@ def _somebody_sleeps(worker: Worker) -> bool:
     words, layout = worker.words, worker.config.layout
     return any(
         words[layout.block(other) + lay.B_STATE] == lay.PARKED
-        for other in range(layout.workers)
+        for other in range(words[lay.H_LIVE])
         if other != worker.index
     )
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 def sources(worker: Worker) -> bool:
     """Whether any source of work holds something: the one list of all sources.
 
-    Takes each lock once; a ring whose lock is busy counts as work.
+    Takes each lock once; a ring whose lock is busy counts as work. Spares that were never started have
+    none (SPARE-1).
     """
     if worker.stopping():
         return True
-    for inbox in worker.inboxes:
+    for inbox in worker.inboxes[: worker.words[lay.H_LIVE]]:
         own = inbox is worker.inbox
         with worker.ring_lock:
             try:
@@ -46,7 +47,7 @@ def sources(worker: Worker) -> bool:
 def _children(worker: Worker) -> bool:
     """Whether a ring of children holds something; as `sources`."""
     words, layout = worker.words, worker.config.layout
-    for deque in worker.deques:
+    for deque in worker.deques[: words[lay.H_LIVE]]:
         if deque is worker.deque or not words[layout.block(deque.worker) + lay.B_FORKS]:
             continue
         with worker.ring(deque, wait=False) as ours:
@@ -62,7 +63,7 @@ def _children_seen(worker: Worker) -> bool:
     words, layout = worker.words, worker.config.layout
     return any(
         len(deque) and words[layout.block(deque.worker) + lay.B_FORKS]
-        for deque in worker.deques
+        for deque in worker.deques[: words[lay.H_LIVE]]
         if deque is not worker.deque
     )
 
@@ -76,7 +77,7 @@ def ask(worker: Worker) -> bool:
     words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
     fence()
     somebody = False
-    for other in range(layout.workers):
+    for other in range(words[lay.H_LIVE]):
         at = layout.block(other)
         if other != worker.index and words[at + lay.B_FORKS]:
             words[at + lay.B_WANT] = 1
@@ -88,7 +89,7 @@ def others_have_more(worker: Worker) -> list[int]:
     """Return the workers that hold more than they run: claimed roots, items, perhaps children."""
     words, layout = worker.words, worker.config.layout
     found = []
-    for other in range(layout.workers):
+    for other in range(words[lay.H_LIVE]):
         if other == worker.index:
             continue
         block = layout.block(other)

@@ -142,7 +142,10 @@ def begin() -> None:
 def width() -> int:
     """Return how many workers may take part in what the running task does; 1 outside one."""
     home = _home
-    return len(home.deques) if home is not None and in_task() else 1
+    if home is None or not in_task():
+        return 1
+    layout = home.config.layout
+    return layout.workers - layout.spares
 
 
 def may_fork() -> bool:

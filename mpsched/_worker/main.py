@@ -79,6 +79,7 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
     words, block = worker.words, worker.block
     flush_ns = int(worker.settings.flush_s * 1e9)
     budget = max_tasks or -1
+    spare = bool(words[block + lay.B_SPARE])
     fruitless = 0
     while True:
         try:
@@ -87,6 +88,8 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
             words[block + lay.B_CLAIMED] = 0
             if worker.find_work():
                 fruitless = 0
+                if spare and not local and worker.stopping():
+                    break
                 continue
             if worker.unflushed:
                 worker.ring_the_parent()
@@ -111,9 +114,9 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
         ):
             worker.ring_the_parent()
         budget -= 1
-        if not budget:
-            _retire(worker)
-            return
+        if not budget or (spare and worker.stopping()):
+            break
+    _retire(worker)
 
 
 def _retire(worker: Worker) -> None:

@@ -94,7 +94,7 @@ def _asking(worker: Worker) -> list[int]:
     mine = 1 + worker.index
     return [
         other
-        for other in range(layout.workers)
+        for other in range(words[lay.H_LIVE])
         if other != worker.index
         and words[layout.block(other) + lay.B_WAITS] in {mine, lay.WAITS_ANY}
     ]

@@ -147,10 +147,10 @@ class Worker:
 
     def _steal(self) -> bool:
         """Look at every other inbox once, from a random one on; take at most half of what is there."""
-        count = len(self.inboxes)
+        words, block = self.words, self.block
+        count = words[lay.H_LIVE]
         if count == 1:
             return False
-        words, block = self.words, self.block
         first = self.roll() % count
         limit = self._claim_limit()
         for offset in range(count):
@@ -268,7 +268,7 @@ class Worker:
         """Wake up to `limit` workers that sleep, because there is something to take."""
         fence()  # pairs with the fence in idle.park: the inbox before the sleeper's state
         words, layout = self.words, self.config.layout
-        for worker in range(layout.workers):
+        for worker in range(words[lay.H_LIVE]):
             if limit <= 0:
                 return
             if worker != self.index and words[layout.block(worker) + lay.B_STATE] == lay.PARKED:
@@ -285,7 +285,7 @@ class Worker:
         words, layout = self.words, self.config.layout
         return all(
             words[layout.block(worker) + lay.B_FLUSH_NS] <= least
-            for worker in range(layout.workers)
+            for worker in range(words[lay.H_LIVE])
         )
 
     def ring_the_parent(self) -> None:
