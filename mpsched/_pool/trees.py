@@ -31,10 +31,10 @@ _WORDS: Final = (lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCK
 
 
 class _Dying(NamedTuple):
-    """Children that died with their thief, and what it had published of them: handle and ident."""
+    """A child that died with its thief, and what is below it elsewhere: handles and idents."""
 
     thief: int
-    handles: list[int]
+    handle: int
     parts: list[tuple[int, int]]
 
 
@@ -116,11 +116,14 @@ class Trees:
     def _children_at(
         self, thief: int, pid: int, status: int | None, parts: list[tuple[int, int]]
     ) -> None:
-        """Give back what a dead thief had of others; what it ran is LOST, or DYING while `parts` run."""
+        """Give back what a dead thief had of others; what it ran is LOST, or DYING while parts of it run.
+
+        `parts` are its own children that others have. A thief may have run several, each below the one
+        before; only what is below a child may keep it DYING, or two could wait for each other.
+        """
         layout, table = self._pool.layout, self._pool.table
         claimed, running = st.word(st.CLAIMED, thief), st.word(st.RUNNING, thief)
         every = range(layout.entries, layout.total)
-        dying = []
         for handle, word in zip(every, self._states(every), strict=True):
             if word == claimed:
                 table.state[handle] = st.word(st.RETURNED, layout.home_of(handle))
@@ -128,10 +131,10 @@ class Trees:
                 # How it died, for home's WorkerDied: before the state word, which says LOST.
                 table.length[handle] = (status or 0) & 0xFFFFFFFF
                 table.started[handle] = pid
-                table.state[handle] = st.word(st.DYING if parts else st.LOST, thief)
-                dying.append(handle)
-        if dying and parts:
-            self._dying.append(_Dying(thief, dying, parts))
+                below = [part for part in parts if part[1] >= table.below[handle]]
+                table.state[handle] = st.word(st.DYING if below else st.LOST, thief)
+                if below:
+                    self._dying.append(_Dying(thief, handle, below))
 
     def _states(self, handles: range) -> list[int]:
         words: list[int] = self._pool.table.state[handles.start : handles.stop].tolist()
@@ -218,10 +221,9 @@ class Trees:
         for handle, was in dying.parts:
             if state[handle] & 255 in _OPEN and ident[handle] == was:
                 return False
-        for handle in dying.handles:
-            if state[handle] == st.word(st.DYING, dying.thief):
-                state[handle] = st.word(st.LOST, dying.thief)
-                pool.bells[pool.layout.home_of(handle)].wake()
+        if state[dying.handle] == st.word(st.DYING, dying.thief):
+            state[dying.handle] = st.word(st.LOST, dying.thief)
+            pool.bells[pool.layout.home_of(dying.handle)].wake()
         return True
 
     def _kill(self, workers: list[int], key: int) -> None:

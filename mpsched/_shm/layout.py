@@ -135,6 +135,7 @@ class Layout(NamedTuple):
     place: int
     started: int
     root: int
+    below: int
     inline: int
     child_area: int
     function_table: int
@@ -190,7 +191,8 @@ class Layout(NamedTuple):
         take("inboxes", workers * (INBOX_HEADER + inbox_slots))
         take("rings", workers * (INBOX_HEADER + ring_slots))
         take("results", workers * (RESULT_HEADER + result_words))
-        for name in ("state", "cancel", "ident", "meta", "length", "place", "started", "root"):
+        fields = ("state", "cancel", "ident", "meta", "length", "place", "started", "root", "below")
+        for name in fields:
             take(name, total)
         take("inline", -(-entries * inline_bytes // 8))
         take("child_area", -(-workers * children * child_bytes // 8))

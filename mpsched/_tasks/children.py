@@ -6,7 +6,6 @@ home is dead.
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._tasks import state as st
@@ -40,12 +39,11 @@ class Children:
         in_use: entries that are not free: own ones and a predecessor's.
     """
 
-    __slots__ = ("_free", "_own", "_serial", "_table", "_theirs", "_worker", "capacity", "in_use")
+    __slots__ = ("_free", "_next", "_own", "_table", "_theirs", "capacity", "in_use")
 
     def __init__(self, table: TaskTable, layout: Layout, worker: int) -> None:
         handles = layout.children_of(worker)
         self._table = table
-        self._worker = worker
         self.capacity = len(handles)
         self._theirs = {handle for handle in handles if table.state[handle] != st.FREE}
         self._own: set[int] = set()
@@ -53,7 +51,7 @@ class Children:
         self._free = [handle for handle in reversed(handles) if handle not in self._theirs]
         # Goes on where the predecessor ended: no ident is ever used again.
         last = max(ident & _SERIAL for ident in table.ident[handles.start : handles.stop].tolist())
-        self._serial = itertools.count(last + 1)
+        self._next = worker << 48 | last + 1
         self.in_use = len(self._theirs)
 
     def allocate(self) -> int | None:
@@ -64,10 +62,15 @@ class Children:
         table = self._table
         table.cancel[handle] = 0
         table.started[handle] = 0
-        table.ident[handle] = self._worker << 48 | next(self._serial)
+        table.ident[handle] = self._next
+        self._next += 1
         self._own.add(handle)
         self.in_use += 1
         return handle
+
+    def mark(self) -> int:
+        """Return the ident of the next child: all that are allocated from now on have it or a higher one."""
+        return self._next
 
     def free(self, handle: int) -> None:
         """Let an own entry go, which no ring holds any more (DEQUE-5)."""

@@ -54,6 +54,8 @@ class TaskTable:
         place: INLINE or offset of the frame in the slab. Writer: parent.
         started: monotonic ns at which a FLAG_TIMED root started, 0 before. Writer: the worker.
         root: run key of the root that a child belongs to. Writer: home.
+        below: ident from which on the children of a child's thief are below that child. Writer: the
+            thief.
 
     Children's entries use the other fields as children.py says.
     """
@@ -63,6 +65,7 @@ class TaskTable:
         "_child_area",
         "_inline",
         "_slab",
+        "below",
         "cancel",
         "child_bytes",
         "entries",
@@ -91,6 +94,7 @@ class TaskTable:
         self.place = field(layout.place)
         self.started = field(layout.started)
         self.root = field(layout.root)
+        self.below = field(layout.below)
         self._bytes = data
         self._inline = layout.inline * 8
         self._slab = layout.slab * 8
@@ -108,6 +112,7 @@ class TaskTable:
             self.place,
             self.started,
             self.root,
+            self.below,
         ):
             view.release()
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 def steal(worker: Worker) -> bool:
     """Take one child of any worker that forks, and run it; False if there was none. Empty stack."""
-    deques = worker.deques
-    count = len(deques)
     words, layout = worker.words, worker.config.layout
+    count = words[lay.H_LIVE]
     first = worker.roll() % count
     for offset in range(count):
         victim = (first + offset) % count
@@ -85,7 +84,9 @@ def run(worker: Worker, entry: int) -> None:
     # From here on the entry is home's.
     table.state[entry] = st.word(state, worker.index)
     if outermost:
+        # Both: what roots take on average is no business of this.
         worker.busy_ns += took
+        words[block + lay.B_BUSY_NS] += took
         if hot.forking:
             long.end()
         end_run(worker, key)
@@ -104,6 +105,8 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
         # Cancelled, or its root is lost: nothing of it may begin any more.
         record.fail(TaskCancelled("the child was cancelled before it started"))
         return record, ""
+    # What this worker publishes from now on is below this child (CHILDREN-4).
+    table.below[entry] = worker.children.mark()
     table.state[entry] = st.word(st.RUNNING, worker.index)
     try:
         call = record.fn, record.x, record.rest = outcome.call(worker, entry)

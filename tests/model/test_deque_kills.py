@@ -168,8 +168,7 @@ class LostTooSoon(World):
     def bury(self, worker: int) -> None:
         super().bury(worker)
         for dying in self.trees._dying:
-            for handle in dying.handles:
-                self.rings.state[handle] = st.word(st.LOST, dying.thief)
+            self.rings.state[dying.handle] = st.word(st.LOST, dying.thief)
         self.trees._dying.clear()
 
 

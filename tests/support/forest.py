@@ -76,6 +76,7 @@ class World:
             cancel=field(layout.cancel),
             ident=field(layout.ident),
             length=field(layout.length),
+            below=field(layout.below),
             started=field(layout.started),
             run_key=lambda _handle: KEY,
         )
@@ -165,16 +166,14 @@ class World:
         self.place = place
         self.trees.waiting = dict(place.waiting)
         self.trees._dying = [
-            _Dying(thief, list(handles), list(parts)) for thief, handles, parts in place.dying
+            _Dying(thief, handle, list(parts)) for thief, handle, parts in place.dying
         ]
 
     def save(self) -> tuple[bytes, Place]:
         """Return where this path is."""
         place = self.place._replace(
             waiting=tuple(self.trees.waiting.items()),
-            dying=tuple(
-                (one.thief, tuple(one.handles), tuple(one.parts)) for one in self.trees._dying
-            ),
+            dying=tuple((one.thief, one.handle, tuple(one.parts)) for one in self.trees._dying),
         )
         return self.rings.snapshot(), place
 

@@ -67,6 +67,7 @@ class Grove:
         handle = self.published(home)
         assert self.trees.deques[home].take(9, by) == [handle]
         if running:
+            self.table.below[handle] = self.children[by].mark()
             self.table.state[handle] = st.word(st.RUNNING, by)
         return handle
 
@@ -248,6 +249,22 @@ def test_trees_child_two_deaths_up_waits_for_what_runs_below(grove: Grove) -> No
     for _ in range(2):  # from the leaf up, one look each
         grove.trees.check()
     assert (grove.state(below)[0], grove.state(child)[0]) == (st.LOST, st.LOST)
+
+
+def test_trees_child_waits_only_for_what_is_below_it(grove: Grove) -> None:
+    """TREES-5: of two that died with their thief, one may be below what keeps the other one waiting."""
+    outer = grove.taken(THIEF)
+    part = grove.taken(HOME, home=THIEF)  # of `outer`; home runs it while it waits
+    inner = grove.taken(THIEF)  # of `part`; the thief runs it while it waits
+    leaf = grove.taken(THIRD, home=THIEF)
+    grove.trees.bury(THIEF, 12, KILLED)
+    assert [grove.state(child)[0] for child in (outer, inner)] == [st.DYING, st.DYING]
+    grove.table.state[leaf] = st.word(st.DONE, THIRD)
+    grove.trees.check()
+    assert [grove.state(child)[0] for child in (outer, inner)] == [st.DYING, st.LOST]
+    grove.table.state[part] = st.word(st.DONE, HOME)
+    grove.trees.check()
+    assert grove.state(outer)[0] == st.LOST
 
 
 def test_trees_entry_that_is_used_again_keeps_nobody_waiting(grove: Grove) -> None:

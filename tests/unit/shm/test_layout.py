@@ -19,7 +19,7 @@ SIZES = [
 
 def areas(layout: Layout) -> list[tuple[str, int, int]]:
     """Return (name, first word, words) of everything, from the meaning of each size."""
-    fields = ("state", "cancel", "ident", "meta", "length", "place", "started", "root")
+    fields = ("state", "cancel", "ident", "meta", "length", "place", "started", "root", "below")
     found = [("header", 0, lay.HEADER_WORDS)]
     for worker in range(layout.workers):
         found += [
