@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,10 @@ from tests.support.pools import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def gone(pid: int) -> bool:
+    return not alive(pid)
 
 
 def test_spares_run_what_waits_while_all_workers_block(start_method: str, tmp_path: Path) -> None:
@@ -51,7 +56,7 @@ def test_spares_leave_when_they_are_not_needed_any_more(tmp_path: Path) -> None:
             release(tmp_path, name)
             assert root.result(DEADLINE_S) == 0
             spare = wait_until(lambda: pids(ex)[1:], "the process of the spare")[0]
-            wait_until(lambda pid=spare: not alive(pid), "the end of the spare")
+            wait_until(functools.partial(gone, spare), "the end of the spare")
         assert ex.stats().deaths == 0
         assert ex.stats().workers[1].executed == 2
 
