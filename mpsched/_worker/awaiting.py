@@ -17,6 +17,7 @@ from mpsched._tasks import state as st
 from mpsched._worker import away, contract, hot, outcome, publish, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
 from mpsched._worker.hot import Floor, _done, pop, push, stack
+from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
     from mpsched._worker.hot import Handle
@@ -136,8 +137,11 @@ def _advance(worker: Worker, record: Away) -> int:
             publish.free(worker, record)
             record.kind = PINNED
     elif phase == st.RETURNED:
+        cancelled = table.cancel[entry]
         publish.free(worker, record)
         record.kind = PINNED
+        if cancelled:
+            record.fail(TaskCancelled("the child was cancelled before it started"))
     elif phase in _ENDED:
         publish.take_outcome(worker, record)
     elif phase == st.LOST:

@@ -130,12 +130,16 @@ class Away:
         """
         fn, x, rest = self.fn, self.x, self.rest
         assert fn is not None
-        below = newest()
+        below = None
         try:
+            below = newest()
             value = fn(x, *rest) if rest else fn(x)
         except BaseException as problem:
-            self.fail(problem)
-            self.error = ended_by(problem, below)
+            # Stores first: there may be no room on the stack for a call.
+            self.error, self.kind = problem, FAILED
+            self.fn, self.x, self.rest, self.held = None, NOTHING, (), None
+            if below is not None:
+                self.error = ended_by(problem, below)
         else:
             failures = leftover(below)
             if failures:
@@ -218,8 +222,6 @@ def failed(handle: Handle[Any], problem: BaseException, below: object) -> None:
     Raises:
         RecursionTooDeep: Instead of a RecursionError.
     """
-    if type(handle._fn) is Away:
-        return  # an outcome that was asked for again
     _keep_failure(handle, problem)
     final = ended_by(problem, below)
     if final is not problem:
@@ -243,6 +245,8 @@ def newest() -> object:
         try:
             return stack[-1]
         except IndexError:
+            if _leaving == threading.get_ident():
+                return _NO_FLOOR  # a finalizer or signal handler in the middle of `leave`
             with fork_lock:  # the helper has the floor in its hand
                 continue
 
@@ -266,6 +270,8 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
     while True:
         record = None
         with fork_lock:
+            if not stack:
+                break  # as in `newest`
             top = stack[-1]
             if top is below:
                 break
@@ -349,6 +355,13 @@ def first_of(failures: list[BaseException]) -> BaseException:
     return failure.with_siblings(failures[0], failures[1:])
 
 
+_leaving = 0
+"""Ident of the thread that has the floor in its hand."""
+
+_NO_FLOOR: Final = Floor(1 << 62)
+"""Nothing has left after it."""
+
+
 # --- leaving the stack on the left --------------------------------------------------------------------
 
 
@@ -357,6 +370,15 @@ def leave() -> Away | None:
 
     Returns None if there is none.
     """
+    global _leaving
+    _leaving = threading.get_ident()
+    try:
+        return _leave()
+    finally:
+        _leaving = 0
+
+
+def _leave() -> Away | None:
     while True:
         try:
             floor = stack.popleft()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
-from mpsched._worker import publish
+from mpsched._worker import long, publish
 from mpsched._worker.chunk import Chunk
 
 if TYPE_CHECKING:
@@ -31,8 +31,12 @@ def _serve(worker: Worker) -> None:
     bell = worker.helper_bells[worker.index]
     while True:
         bell.wait(None)
-        revoke(worker)
-        share(worker)
+        long.helping(True)
+        try:
+            revoke(worker)
+            share(worker)
+        finally:
+            long.helping(False)
 
 
 def revoke(worker: Worker) -> None:

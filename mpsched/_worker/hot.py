@@ -85,6 +85,11 @@ def _done(value: Any) -> Any:
     return value
 
 
+def _raise(problem: BaseException) -> NoReturn:
+    """Stand in the function slot of a child that has failed, until it has a record."""
+    raise problem
+
+
 class Handle(Generic[T]):
     """A child that was spawned. Only the task that spawned it may join it, in the thread that did.
 
@@ -120,7 +125,10 @@ class Handle(Generic[T]):
         try:
             value: T = self._fn(self._x, *self._rest) if self._rest else self._fn(self._x)
         except BaseException as problem:
-            self._failed(problem, below)
+            if type(self._fn) is not away.Away:  # else an outcome that was asked for again
+                # First of all: there may be no room on the stack for the call that follows.
+                self._fn, self._x, self._rest = _raise, problem, ()
+                self._failed(problem, below)
             raise
         self._fn = _done
         self._x = value

@@ -25,6 +25,7 @@ _home: Worker | None = None
 _main = 0
 _floor: Floor = stack[0]
 _threads = False
+_helping = False
 copying: bool | None = None
 """Whether each child gets a copy (`MPSCHED_DEBUG=copy`); None before the first spawn."""
 _watched = False
@@ -115,6 +116,21 @@ def spawn(h: Handle[Any], kwargs: dict[str, Any]) -> Handle[Any]:
     return h
 
 
+def helping(begins: bool) -> None:
+    """Let spawns look which thread they are in while the helper, too, may run code of the user's.
+
+    It does in a `__reduce__`, and in finalizers.
+    """
+    global _helping
+    with away.fork_lock:
+        _helping = begins
+        _set_careful()
+
+
+def _set_careful() -> None:
+    hot.careful = _helping or _threads or not hot.forking or bool(copying)
+
+
 def begin() -> None:
     """Let the root that runs fork, from its first spawn on."""
     global _floor
@@ -125,8 +141,9 @@ def begin() -> None:
     newest = away.newest()
     assert isinstance(newest, hot.Floor), f"the stack holds {newest!r} before a root's first spawn"
     _floor = newest
-    hot.forking = True
-    hot.careful = _threads or bool(copying)
+    with away.fork_lock:
+        hot.forking = True
+        _set_careful()
     depth.raise_limits()
     words, block = home.words, home.block
     if not home.run:
@@ -202,7 +219,9 @@ def end() -> None:
     """Say that nothing on this worker forks any more; its stack is empty."""
     home = _home
     assert home is not None
-    hot.careful, hot.forking = True, False
+    with away.fork_lock:
+        hot.forking = False
+        _set_careful()
     words, block = home.words, home.block
     words[block + lay.B_FORKS] = 0
     hot.want[0] = 0

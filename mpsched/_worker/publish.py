@@ -13,7 +13,6 @@ from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
 from mpsched._worker import away, hot, outcome
-from mpsched.errors import EncodeError
 
 if TYPE_CHECKING:
     from mpsched._worker.away import Away
@@ -61,8 +60,8 @@ def answer() -> None:
     """Publish one child for each worker that waits for one. Main thread, at a spawn."""
     global _served_ns
     worker = _worker
-    if worker is None:
-        return
+    if worker is None or away.fork_lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        return  # a finalizer or signal handler, in the middle of another section
     now = time.monotonic_ns()
     mean = worker.words[worker.block + lay.B_HOME_NS]
     if 0 < mean < _TINY_NS and now - _served_ns < _PAUSE_NS:
@@ -158,7 +157,7 @@ def _publish(worker: Worker) -> int:
     if fn is not None and id(fn) not in _pinned:
         try:
             frame = outcome.frame(worker, fn, x, rest)
-        except (EncodeError, OSError):
+        except BaseException:  # a `__reduce__` may even call sys.exit
             # It runs at home, where nothing has to be pickled. Counted: a program in which nothing
             # can be given away is slow, not wrong.
             frame = None

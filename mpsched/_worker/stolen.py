@@ -10,7 +10,7 @@ from mpsched._shm.words import fence
 from mpsched._tasks import children as ch, failure, state as st
 from mpsched._tasks.table import FUNCTION_SHIFT
 from mpsched._worker import away, contract, hot, long, outcome
-from mpsched.errors import DecodeError, TaskCancelled
+from mpsched.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,19 +70,23 @@ def run(worker: Worker, entry: int) -> None:
     # has something of the root, or this worker sees that there is no root any more.
     fence()
     begun = time.monotonic_ns()
-    record, note = _called(worker, entry, handle)
-    took = time.monotonic_ns() - begun
-    table.started[entry] = took
-    # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
-    outcome.let_go(worker)
-    state = outcome.store(worker, entry, record, note)
-    del record
+    if table.cancel[handle] or table.cancel[entry]:
+        # Cancelled, or its root is lost: nothing of it begins here any more. Home decides.
+        state, owner, took = st.RETURNED, home, 0
+    else:
+        record, note = _called(worker, entry, handle)
+        took = time.monotonic_ns() - begun
+        table.started[entry] = took
+        # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
+        outcome.let_go(worker)
+        state, owner = outcome.store(worker, entry, record, note), worker.index
+        words[block + lay.B_CHILDREN_RUN] += 1
+        del record
     worker.stolen.pop()
     worker.current = before
-    words[block + lay.B_CHILDREN_RUN] += 1
     fence()
     # From here on the entry is home's.
-    table.state[entry] = st.word(state, worker.index)
+    table.state[entry] = st.word(state, owner)
     if outermost:
         # Both: what roots take on average is no business of this.
         worker.busy_ns += took
@@ -101,10 +105,6 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     """Return the record of the call, which has ended, and what its error is to be noted with."""
     table = worker.table
     record = away.Away(away.INLINE)
-    if table.cancel[handle] or table.cancel[entry]:
-        # Cancelled, or its root is lost: nothing of it may begin any more.
-        record.fail(TaskCancelled("the child was cancelled before it started"))
-        return record, ""
     # What this worker publishes from now on is below this child (CHILDREN-4).
     table.below[entry] = worker.children.mark()
     table.state[entry] = st.word(st.RUNNING, worker.index)
