@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, contract, hot, outcome, publish, stolen
+from mpsched._worker import away, contract, hot, long, outcome, publish, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
 from mpsched._worker.hot import Floor, _done, pop, push, stack
 from mpsched.errors import TaskCancelled
@@ -22,6 +22,9 @@ from mpsched.errors import TaskCancelled
 if TYPE_CHECKING:
     from mpsched._worker.hot import Handle
     from mpsched._worker.worker import Worker
+
+_PATIENT_S: Final = 0.05
+"""Seconds that a child may wait for another worker in the debug mode `steal`."""
 
 _ENDED: Final = frozenset({st.DONE, st.FAILED})
 
@@ -75,6 +78,8 @@ def wait(record: Away) -> None:
     aside: list[Handle[Any]] = []
     lingered = False
     fruitless = 0
+    if long.stealing and long.width() > 1:
+        _let_others(worker, record)
     try:
         while not _step(worker, record):
             if _run_own(worker, record, aside) or _leap(worker, record):
@@ -94,6 +99,17 @@ def wait(record: Away) -> None:
     finally:
         for handle in reversed(aside):
             push(handle)
+
+
+def _let_others(worker: Worker, record: Away) -> None:
+    """Give another worker time to take the child (`MPSCHED_DEBUG=steal`); all may be busy, though."""
+    until = time.monotonic() + _PATIENT_S
+    while record.kind == PUBLISHED and time.monotonic() < until:
+        entry = record.entry
+        if entry < 0 or worker.table.state[entry] & 255 != st.QUEUED:
+            return
+        if not _leap(worker, record):
+            time.sleep(0.000_05)
 
 
 def _step(worker: Worker, record: Away) -> bool:
@@ -193,14 +209,12 @@ def _newest_private(aside: list[Handle[Any]]) -> tuple[Away, Handle[Any]] | None
 
 
 def _youngest_away(worker: Worker, awaited: Away) -> Away | None:
+    wanted = {st.RETURNED} if long.stealing else {st.QUEUED, st.RETURNED}
     with away.fork_lock:
         for record in reversed(away.opened):
             if record.serial <= awaited.serial:
                 return None
-            if record.kind == PUBLISHED and worker.table.state[record.entry] & 255 in {
-                st.QUEUED,
-                st.RETURNED,
-            }:
+            if record.kind == PUBLISHED and worker.table.state[record.entry] & 255 in wanted:
                 _advance(worker, record)
             if record.kind in {PUBLISHING, PINNED}:
                 record.kind = INLINE

@@ -16,6 +16,8 @@ from mpsched._worker import away, depth, hot
 from mpsched._worker.hot import NOTHING, stack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpsched._worker.hot import Floor, Handle
     from mpsched._worker.worker import Worker
 
@@ -28,6 +30,8 @@ _threads = False
 _helping = False
 copying: bool | None = None
 """Whether each child gets a copy (`MPSCHED_DEBUG=copy`); None before the first spawn."""
+stealing = False
+"""Whether each child runs elsewhere if it can (`MPSCHED_DEBUG=steal`)."""
 _watched = False
 """Whether the audit hook is there, which cannot be taken away."""
 
@@ -49,8 +53,17 @@ def leave() -> None:
 def _read_modes() -> None:
     from mpsched._worker import contract
 
-    global copying
-    copying = "copy" in contract.modes()
+    global copying, stealing
+    modes = contract.modes()
+    copying, stealing = "copy" in modes, "steal" in modes
+
+
+def _nobody_takes() -> None:
+    """Stand for `give_all` where nobody else could take a child."""
+
+
+give_all: Callable[[], None] = _nobody_takes
+"""Publish all there is; `publish` puts its own here in a worker."""
 
 
 def in_task() -> bool:
@@ -111,7 +124,9 @@ def spawn(h: Handle[Any], kwargs: dict[str, Any]) -> Handle[Any]:
     assert home is not None
     home.words[home.block + lay.B_SPAWNED] += 1
     hot.push(h)
-    if hot.want[0]:
+    if stealing:
+        give_all()
+    elif hot.want[0]:
         hot.answer()
     return h
 
@@ -128,7 +143,7 @@ def helping(begins: bool) -> None:
 
 
 def _set_careful() -> None:
-    hot.careful = _helping or _threads or not hot.forking or bool(copying)
+    hot.careful = _helping or _threads or stealing or not hot.forking or bool(copying)
 
 
 def begin() -> None:

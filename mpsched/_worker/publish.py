@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, hot, outcome
+from mpsched._worker import away, hot, long, outcome
 
 if TYPE_CHECKING:
     from mpsched._worker.away import Away
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _TINY_NS: Final = 20_000
 """Children that take less elsewhere are not worth what a thief costs its victim."""
+
+_COARSE_NS: Final = 200_000
+"""Children that take longer elsewhere are published before somebody asks."""
 
 _PAUSE_NS: Final = 1_000_000
 """While children are tiny, one is given away so often at most."""
@@ -46,6 +49,7 @@ def enter(worker: Worker) -> None:
     at = (worker.block + lay.B_WANT) * 8
     hot.want = worker.segment.bytes[at : at + 1]
     hot.answer = answer
+    long.give_all = give_all
 
 
 def leave() -> None:
@@ -105,23 +109,44 @@ def _serve(worker: Worker, at_least: int) -> None:
         return
     try:
         asking = _asking(worker)
-        published, going_on = 0, True
-        wanted = max(at_least, len(asking) - _ready(worker))
-        while going_on and published < wanted:
-            what = _publish(worker)
-            published += what == _PUBLISHED
-            going_on = what in {_PUBLISHED, _PINNED}
-            if what == _FULL or (what == _PINNED and not published):
-                # Not at each spawn from now on; who waits asks the helper after a while.
-                wanted = 0
+        hopeless = _publish_many(worker, max(at_least, len(asking) - _ready(worker)))
+        if asking and not hopeless:
+            _publish_ahead(worker)
         hot.want[0] = 0
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
         ready = _wake(worker, asking)
-        if wanted and len(_asking(worker)) > ready:
+        if not hopeless and len(_asking(worker)) > ready:
             hot.want[0] = 1
     finally:
         _busy.release()
+
+
+def _publish_many(worker: Worker, count: int) -> bool:
+    """Publish up to so many children; True if there is no room, or if none can be pickled.
+
+    Then it is not to be tried at each spawn; who waits asks the helper after a while.
+    """
+    published = 0
+    while published < count:
+        what = _publish(worker)
+        if what == _FULL or (what == _PINNED and not published):
+            return True
+        if what == _NOTHING:
+            return False
+        published += what == _PUBLISHED
+    return False
+
+
+def _publish_ahead(worker: Worker) -> None:
+    """While children are coarse, keep some in the ring: their parent may not spawn again for long.
+
+    What nobody takes comes back at its join, for a hundredth of what it takes.
+    """
+    mean = worker.words[worker.block + lay.B_HOME_NS]
+    if mean > _COARSE_NS:
+        ahead = 2 * long.width() - _ready(worker)
+        _publish_many(worker, min(ahead, len(hot.stack) - 2))
 
 
 def _ready(worker: Worker) -> int:

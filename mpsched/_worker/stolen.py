@@ -66,6 +66,7 @@ def run(worker: Worker, entry: int) -> None:
     worker.run = words[block + lay.B_RUN] = key
     worker.current = handle
     worker.stolen.append(entry)
+    words[block + lay.B_DEEPEST] = max(words[block + lay.B_DEEPEST], len(worker.stolen))
     # Pairs with the parent's "root's CANCEL, fence, look at RUN" (trees.py): it sees that this worker
     # has something of the root, or this worker sees that there is no root any more.
     fence()

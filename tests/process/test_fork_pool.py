@@ -154,6 +154,25 @@ def test_fork_pool_copies_make_a_change_an_error(monkeypatch: pytest.MonkeyPatch
         assert run(ex, forkcalls.fib, 10) == 55
 
 
+def test_fork_pool_every_child_runs_elsewhere_if_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MPSCHED_DEBUG=steal gives each child away, so that what depends on it shows."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "steal")
+    with pool(3) as ex:
+        _, warned, is_sorted = run(ex, forkcalls.sort_lists, 4, 4)
+        assert len(warned) == 1
+        assert not any(is_sorted), is_sorted
+        assert run(ex, forkcalls.fib, 6) == 8
+    with pool(1) as ex:
+        assert run(ex, forkcalls.fib, 6) == 8
+
+
+def test_fork_pool_unknown_debug_mode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mode that there is not fails the task that spawns first, by name."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "stael")
+    with pool(1) as ex, pytest.raises(ValueError, match="'stael'"):
+        run(ex, forkcalls.fib, 6)
+
+
 def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
     """A chain of 10,000 plain joins fits into a worker's stack."""
     with pool(1) as ex:
