@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from mpsched import forkjoin
 from mpsched._tasks import codec
 from mpsched._tasks.failure import with_siblings
-from mpsched._worker import hot
-from mpsched.errors import ArgumentChanged, TaskCancelled
+from mpsched._worker import contract, depth, hot
+from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +82,17 @@ class ForkPool:
         self.stolen = self.spawned = 0
         before = _active.pool
         _active.pool = self
+        # The limits are the main thread's; other threads have their own small stacks.
+        deep = before is None and threading.current_thread() is threading.main_thread()
+        if deep:
+            depth.raise_limits()
         try:
             result: T = self._call(fn, args, kwargs)
             return result
         finally:
             _active.pool = before
+            if deep:
+                depth.restore()
             self._waiting.clear()
             self._task = None
 
@@ -196,39 +202,28 @@ class _Child(hot.Foreign):
             return
         if self not in self.pool._waiting:
             raise RuntimeError("a child is joined while it runs, from itself or from its children")
-        self._run(self.args, self.kwargs)
+        self._run(self.fn, self.args, self.kwargs)
 
     def steal(self) -> None:
         """Run it on copies; not if they cannot be made: then it runs at its join."""
-        try:
-            args, kwargs = _copied((self.args, self.kwargs))
-            before = _marks(args, kwargs)
-        except Exception:  # the user's `__reduce__` may raise anything: such a child stays at home
+        fn, args, kwargs = contract.prepare(self.fn, self.args, self.kwargs)
+        if fn is not contract.on_copy:
             return
         self.pool.stolen += 1
-        self._run(args, kwargs)
-        if self.error is not None:
-            return
-        after = _marks(args, kwargs)
-        for name, mark in before.items():
-            if after[name] != mark:
-                self.error = ArgumentChanged(
-                    f"{_name_of(self.fn)} changed its argument {name}; the change is lost when "
-                    "another worker runs it: return it, or use mpsched.shared_array"
-                )
-                return
-        self._send_back()
+        self._run(fn, args, kwargs)
+        if self.error is None:
+            self._send_back()
 
     def _send_back(self) -> None:
         try:
-            self.value = _copied(self.value)
+            self.value = codec.decode(*codec.encode(self.value, threshold=_IN_BAND))
         except Exception as error:  # as above; a real pool raises it at the join
             self.error = error
 
-    def _run(self, args: Any, kwargs: Any) -> None:
+    def _run(self, fn: Any, args: Any, kwargs: Any) -> None:
         self.pool._waiting.remove(self)
         try:
-            value, problem = self.pool._call(self.fn, args, kwargs), None
+            value, problem = self.pool._call(fn, args, kwargs), None
         except KeyboardInterrupt:
             raise  # of the user at the keyboard
         except BaseException as error:
@@ -240,18 +235,3 @@ class _Child(hot.Foreign):
             self.pool._waiting.remove(self)
         self.over = True
         self.value, self.error = value, error
-
-
-def _copied(obj: Any) -> Any:
-    return codec.decode(*codec.encode(obj, threshold=_IN_BAND))
-
-
-def _marks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, bytes]:
-    """Return what tells each argument as it is now from what it becomes: its pickle."""
-    named = {str(place + 1): value for place, value in enumerate(args)} | kwargs
-    return {name: codec.encode(value, threshold=_IN_BAND)[0] for name, value in named.items()}
-
-
-def _name_of(fn: Any) -> str:
-    name: str = getattr(fn, "__qualname__", type(fn).__qualname__)
-    return name

@@ -40,10 +40,11 @@ def modes() -> frozenset[str]:
     """
     text = os.environ.get(_VARIABLE, "")
     wanted = frozenset(part.strip() for part in text.split(",") if part.strip())
-    unknown = wanted - {"copy"}
+    unknown = wanted - {"copy", "steal"}
     if unknown:
         raise ValueError(
-            f"{_VARIABLE}={text!r}: there is no mode {min(unknown)!r}; the mode is 'copy'"
+            f"{_VARIABLE}={text!r}: there is no mode {min(unknown)!r}; the modes are 'copy' "
+            "and 'steal'"
         )
     return wanted
 
@@ -101,13 +102,11 @@ def changed(before: Prints, args: Sequence[Any], kwargs: Any) -> int | None:
 
 def _sentence(fn: Callable[..., Any], number: int, args: Sequence[Any]) -> tuple[str, str]:
     """Return (name of the function, what it did)."""
-    # The library's own loops pass the user's function first.
-    module = getattr(fn, "__module__", "") or ""
-    if module in {"mpsched.parallel", "mpsched.sorting"} and args and callable(args[0]):
-        fn = args[0]
-        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-        return name, f"{name} changed an item"
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    if (
+        getattr(fn, "__module__", "") == "mpsched.parallel"
+    ):  # a loop, which is named after its function
+        return name, f"{name} changed an item"
     code = getattr(fn, "__code__", None)
     which = "an argument that was given by keyword"
     if number != KEYWORDS:

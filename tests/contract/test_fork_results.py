@@ -18,6 +18,7 @@ from mpsched.errors import ArgumentChanged
 from mpsched.testing import ForkPool
 from tests.contract.conftest import settle
 from tests.support import fork_calls as calls
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,6 +150,37 @@ def test_fork_by_value_quicksort_sorts(where: Where) -> None:
     assert where(calls.sort_by_value, values) == sorted(values)
 
 
+def test_fork_resumable_recursion_gives_what_the_plain_one_does(where: Where) -> None:
+    """Where there is no worker each child runs at its spawn, nested as any other."""
+    assert where(calls.chain, 1_000) == 1_000
+
+
+def test_fork_resumable_errors_pass_through_all_that_wait(where: Where) -> None:
+    """As through nested calls; who catches one goes on."""
+    assert where(calls.outcome, calls.failing_chain, 50, 0) == ("ValueError", "the end", [])
+    assert where(calls.failing_chain, 50, 20) == "caught at 20"
+
+
+@pytest.mark.parametrize("workers", [None, 0, 1, 2])
+def test_fork_blocking_changes_no_result(workers: int | None) -> None:
+    """Around children, in children, nested; pools of their own, because spares come and go."""
+    if workers is None:
+        assert calls.blocking_tree(3) == 8
+        return
+    with WorkStealingExecutor(workers) as ex:
+        assert ex.submit(calls.blocking_tree, 3).result(HANG_S) == 8
+
+
+def test_fork_run_blocking_calls_in_threads(default_pool: WorkStealingExecutor) -> None:
+    """Of the worker, or of the program where there is no pool; the futures have the results."""
+    squares = [n * n for n in range(20)]
+    assert default_pool.submit(calls.waits_in_threads, 20).result(HANG_S) == squares
+    result = run_script(
+        "from tests.support import fork_calls\nprint(fork_calls.waits_in_threads(20))"
+    )
+    assert (result.rc, result.err, result.out) == (0, "", f"{squares}\n")
+
+
 @pytest.mark.parametrize("order", ["fifo", "lifo", "scope"])
 def test_fork_tree_is_counted_exactly_once(where: Where, order: str) -> None:
     """A run table with one byte for each node, and the count, say that each ran once."""
@@ -222,7 +254,14 @@ def test_fork_in_place_sort_of_a_list_is_never_silently_wrong() -> None:
         else:
             assert found == sorted(values)
     (text,) = told
-    assert text.startswith("sort_in_place changed its argument 1; the change is lost")
+    assert text.startswith("sort_in_place changed its argument `values`; the change is lost")
+
+
+def test_fork_resumable_recursion_needs_no_stack_in_a_worker(
+    default_pool: WorkStealingExecutor,
+) -> None:
+    """A hundred thousand nested, which no stack would hold."""
+    assert default_pool.submit(calls.chain, 100_000).result(HANG_S) == 100_000
 
 
 def test_fork_test_pool_repeats_its_schedule() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import mpsched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -350,3 +350,42 @@ def wait_until_marked(table: NDArray[np.uint8], count: int, deadline_s: float = 
     while int(table.sum()) < count:
         assert time.monotonic() < until, f"fewer than {count} marks after {deadline_s} s"
         time.sleep(0.002)
+
+
+@mpsched.resumable
+def chain(n: int) -> Generator[mpsched.Handle[int], int, int]:
+    if n == 0:
+        return 0
+    below = yield mpsched.spawn(chain, n - 1)
+    return below + 1
+
+
+@mpsched.resumable
+def failing_chain(n: int, catch: int) -> Generator[mpsched.Handle[str], str, str]:
+    """Fail at the bottom; the call with `n == catch` catches it."""
+    if n == 0:
+        raise ValueError("the end")
+    try:
+        found = yield mpsched.spawn(failing_chain, n - 1, catch)
+    except ValueError:
+        if n == catch:
+            return f"caught at {n}"
+        raise
+    return found
+
+
+def blocking_tree(depth: int) -> int:
+    if depth == 0:
+        with mpsched.blocking(), mpsched.blocking():
+            time.sleep(0.001)
+        return 1
+    left = mpsched.spawn(blocking_tree, depth - 1)
+    with mpsched.blocking():
+        right = mpsched.spawn(blocking_tree, depth - 1)
+        time.sleep(0.001)
+    return left.join() + right.join()
+
+
+def waits_in_threads(count: int) -> list[int]:
+    futures = [mpsched.run_blocking(square, n) for n in range(count)]
+    return [future.result() for future in futures]
