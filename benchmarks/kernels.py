@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import mpsched
 
+from . import work
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -398,18 +400,18 @@ def loop_overhead(items: int) -> float:
 
 
 def give_away(children: int) -> list[float]:
-    """Seconds from the spawn of each child to its result, while an idle worker asks for work.
+    """Seconds from the spawn of each child to its result, less those in its function.
 
-    This worker goes on spawning and joining others: that is when it looks who has asked.
+    An idle worker asks for work all the time. This one goes on spawning and joining others: that is
+    when it looks who has asked. (A child of some microseconds would not be given away so soon.)
     """
     taken = []
     for number in range(children):
         begun = time.perf_counter()
-        child = mpsched.spawn(cheap, number)
+        child = mpsched.spawn(work.spin, 100.0)
         while not child.done():
             mpsched.spawn(cheap, number).join()
-        taken.append(time.perf_counter() - begun)
-        child.join()
+        taken.append(time.perf_counter() - begun - child.join())
     return taken
 
 
