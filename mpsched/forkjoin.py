@@ -15,6 +15,7 @@ from mpsched._worker.blocking import blocking, run_blocking
 from mpsched._worker.hot import Foreign, Handle, spawn
 from mpsched._worker.resumable import resumable
 from mpsched._worker.scopes import Scope, join_all
+from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,11 +43,18 @@ class _InPool(Foreign):
         return self._told
 
     def outcome(self) -> Any:
-        """Wait for the task; return its value or raise its error."""
+        """Wait for the task; return its value or raise its error.
+
+        Raises:
+            TaskCancelled: It was cancelled before it started.
+        """
         try:
             return self._future.result()
-        except BaseException:
+        except BaseException as error:
             self._told = self._future.done()  # else it was Ctrl-C
+            if self._future.cancelled():
+                # What a child of a task raises; asyncio's cancellation is no affair of a join.
+                raise TaskCancelled("the child was cancelled before it started") from error
             raise
 
     def done(self) -> bool:
