@@ -28,19 +28,25 @@ def test_readme_block_prints_what_it_says(number: int, stdin: bool) -> None:
     assert result.out == printed_by(BLOCKS[number]) != ""
 
 
-_EXECUTOR = re.findall(
-    r"^```python\n(.*?)^```",
-    (ROOT / "docs" / "executor.md").read_text("utf-8"),
-    re.MULTILINE | re.DOTALL,
-)
+_GUIDES = [
+    pytest.param(block, id=f"{name}-{number}")
+    for name in ("executor", "forkjoin")
+    for number, block in enumerate(
+        re.findall(
+            r"^```python\n(.*?)^```",
+            (ROOT / "docs" / f"{name}.md").read_text("utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
+    )
+]
 
 
-@pytest.mark.parametrize("number", range(len(_EXECUTOR)))
-def test_executor_guide_block_prints_what_it_says(number: int) -> None:
-    """Each block of the executor's guide is a whole program, too."""
-    result = run_script(_EXECUTOR[number])
+@pytest.mark.parametrize("block", _GUIDES)
+def test_guide_block_prints_what_it_says(block: str) -> None:
+    """Each block of a guide is a whole program, too."""
+    result = run_script(block)
     assert (result.rc, result.err) == (0, "")
-    assert result.out == printed_by(_EXECUTOR[number]) != ""
+    assert result.out == printed_by(block) != ""
 
 
 def test_executor_guide_lists_every_option_with_its_default() -> None:
