@@ -87,7 +87,7 @@ class Paused:
     """
 
     def __init__(
-        self, function: Callable[..., object], lines: tuple[int, ...], call: Callable[[], object]
+        self, function: Function, lines: tuple[int, ...], call: Callable[[], object]
     ) -> None:
         self._function = function
         self._lines = lines
