@@ -49,7 +49,7 @@ class Settings(NamedTuple):
 
     # Bytes of a child's arguments, or of its result, that lie in its entry. Smaller: more of them get
     # a memory file of their own (40 us). Larger: memory, as many times as there are such entries.
-    child_bytes: int = 1024
+    child_bytes: int = 4096
 
     # Most workers that stand in for blocked ones, and no more than the pool's width; 0: none. Smaller:
     # more cores idle while tasks block. Larger: four descriptors each for every pool, used or not.

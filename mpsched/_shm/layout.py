@@ -157,7 +157,7 @@ class Layout(NamedTuple):
         function_bytes: int = 1 << 20,
         function_slots: int = 4096,
         children: int = 256,
-        child_bytes: int = 1024,
+        child_bytes: int = 4096,
         ring_slots: int = 256,
     ) -> Layout:
         """Lay out a segment.

@@ -14,6 +14,7 @@ from mpsched._shm import payloads
 from mpsched._tasks import children as ch, codec, failure, functions, state as st
 from mpsched._tasks.table import FUNCTION_SHIFT
 from mpsched._worker import long
+from mpsched._worker.constancy import Watched
 from mpsched.errors import DecodeError, ResultEncodeError
 
 if TYPE_CHECKING:
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
     from mpsched._worker.away import Away
     from mpsched._worker.worker import Worker
 
-_BY_VALUE_MOST: Final = 64
+_KNOWN_MOST: Final = 64
 
-_by_value: dict[int, tuple[Any, int, bytes]] = {}
-"""Functions that no import finds, by identity: (function, loads at that time, its pickle)."""
+_known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
+"""Functions by identity: (function, loads at that time, its pickle, what that depends on).
+
+No pickle: an import finds it.
+"""
+
+_loaded: tuple[bytes, int, Callable[..., Any]] | None = None
+"""The function by value that was loaded last: (its pickle, loads so far, function)."""
 
 
 class Frame(NamedTuple):
@@ -54,22 +61,36 @@ def frame(worker: Worker, fn: Callable[..., Any], x: Any, rest: tuple[Any, ...])
 
 
 def _blob(fn: Any) -> bytes | None:
-    """Return the pickle of a function that no import finds, made once; None for others.
+    """Return the pickle of a function that no import finds; None for others.
 
-    Until something else is loaded by value, which may change what it refers to, it stays the same.
+    It is made once for a function as long as nothing that it reads has changed.
     """
-    number = id(fn)
-    known = _by_value.get(number)
-    loads = codec.loads_so_far()
-    if known is not None and known[0] is fn and known[1] == loads:
-        return known[2]
-    if functions.importable_name(fn) is not None:
-        return None
-    if len(_by_value) >= _BY_VALUE_MOST:
-        _by_value.clear()
-    blob = codec.dumps_callable(fn)
-    _by_value[number] = fn, loads, blob
+    number, loads = id(fn), codec.loads_so_far()
+    known = _known.get(number)
+    if known is not None and known[0] is fn:
+        _, before, blob, watched = known
+        if blob is None or (before == loads and watched is not None and watched.holds()):
+            return blob
+    blob = watched = None
+    if functions.importable_name(fn) is None:
+        blob, watched = codec.dumps_callable(fn), Watched.of(fn)
+    if blob is None or watched is not None:
+        if len(_known) >= _KNOWN_MOST:
+            _known.clear()
+        _known[number] = fn, loads, blob, watched
     return blob
+
+
+def _load(blob: bytes) -> Callable[..., Any]:
+    """Load a function by value; as it is if it was the last one, and nothing else was loaded since."""
+    global _loaded
+    if _loaded is not None and _loaded[0] == blob and _loaded[1] == codec.loads_so_far():
+        return _loaded[2]
+    fn = codec.loads_callable(blob)
+    # The second time it is the very object of the first: then it is stateless, and stays loaded (VALUE-4).
+    same = _loaded is not None and _loaded[2] is fn
+    _loaded = (blob if same else b"", codec.loads_so_far(), fn)
+    return fn
 
 
 def _in_files(
@@ -108,7 +129,7 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
             fn, x, rest = codec.decode(data, buffers)
         else:
             # The function first: its module's namespace must be there before its arguments' classes.
-            fn = codec.loads_callable(blob)
+            fn = _load(blob)
             x, rest = codec.decode(data, buffers)
     except DecodeError:
         raise

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from mpsched._worker.away import Away
     from mpsched._worker.worker import Worker
 
-_TINY_NS: Final = 20_000
-"""Children that take less elsewhere are not worth what a thief costs its victim."""
+_SHARE: Final = 8
+"""Of a root's time the main thread spends at most 1 / _SHARE for thieves, unless they save more than that.
+
+A loop that spawns a million children of a microsecond would else become slower by each thief.
+"""
+
+_FREE_NS: Final = 200_000
+"""What it may spend before that is looked at."""
 
 _COARSE_NS: Final = 200_000
 """Children that take longer elsewhere are published before somebody asks."""
-
-_PAUSE_NS: Final = 1_000_000
-"""While children are tiny, one is given away so often at most."""
 
 _PINNED_MOST: Final = 256
 
@@ -36,16 +39,22 @@ _FULL: Final = 3
 
 _worker: Worker | None = None
 _busy = threading.Lock()
-_served_ns = 0
 _pinned: set[int] = set()
 """Ids of functions that could not be pickled with their arguments; not tried again in root `_root`."""
 _root = 0
+_begun_ns = 0
+"""When this root was first asked for children."""
+_spent_ns = 0
+"""What the main thread has spent for thieves in it."""
+_gained_ns = 0
+"""What thieves have run of it for this worker, as far as outcomes are here; `_gains`: how many children."""
+_gains = 0
 
 
 def enter(worker: Worker) -> None:
     """Publish children of `worker` from now on. Once, in its main thread."""
-    global _worker
-    _worker = worker
+    global _worker, _root
+    _worker, _root = worker, 0
     at = (worker.block + lay.B_WANT) * 8
     hot.want = worker.segment.bytes[at : at + 1]
     hot.answer = answer
@@ -62,18 +71,27 @@ def leave() -> None:
 
 def answer() -> None:
     """Publish one child for each worker that waits for one. Main thread, at a spawn."""
-    global _served_ns
+    global _spent_ns
     worker = _worker
     if worker is None or away.fork_lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
         return  # a finalizer or signal handler, in the middle of another section
     now = time.monotonic_ns()
-    mean = worker.words[worker.block + lay.B_HOME_NS]
-    if 0 < mean < _TINY_NS and now - _served_ns < _PAUSE_NS:
+    if _root != worker.run:
+        _begin(worker, now)
+    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < 2 * _spent_ns:
         # A thief that still has nothing after `patience_s` asks the helper.
         hot.want[0] = 0
         return
-    _served_ns = now
     _serve(worker, 0)
+    _spent_ns += time.monotonic_ns() - now
+
+
+def _begin(worker: Worker, now: int) -> None:
+    """Start the accounts of another root."""
+    global _root, _begun_ns, _spent_ns, _gained_ns, _gains
+    _root, _begun_ns = worker.run, now
+    _spent_ns = _gained_ns = _gains = 0
+    _pinned.clear()
 
 
 def offer() -> None:
@@ -143,8 +161,7 @@ def _publish_ahead(worker: Worker) -> None:
 
     What nobody takes comes back at its join, for a hundredth of what it takes.
     """
-    mean = worker.words[worker.block + lay.B_HOME_NS]
-    if mean > _COARSE_NS:
+    if _gained_ns > _COARSE_NS * _gains:
         ahead = 2 * long.width() - _ready(worker)
         _publish_many(worker, min(ahead, len(hot.stack) - 2))
 
@@ -173,10 +190,8 @@ def _publish(worker: Worker) -> int:
         record = away.leave()
     if record is None:
         return _NOTHING
-    global _root
     if _root != worker.run:
-        _root = worker.run
-        _pinned.clear()
+        _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
     frame = None
     if fn is not None and id(fn) not in _pinned:
@@ -240,15 +255,17 @@ def take_outcome(worker: Worker, record: Away) -> None:
     """Take the outcome of a child that is DONE or FAILED out of its entry; `fork_lock` held."""
     table, entry = worker.table, record.entry
     thief = table.state[entry] >> 8
-    words, mean = worker.words, worker.block + lay.B_HOME_NS
+    global _gained_ns, _gains
     try:
         raw: Any = outcome.fetch(worker, entry)
     except OSError:
         # It was in files of a thief that has died since: as if it had died in the child.
         lose(worker, record, thief, None, None)
         return
-    took, before = table.started[entry], words[mean]
-    words[mean] = (before * 3 + took) // 4 if before else took
+    _gained_ns += table.started[entry]
+    _gains += 1
+    # Of the whole root: where most children are tiny, the few others have nearly all of the work.
+    worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
     free(worker, record)
     record.value = raw
     record.kind = away.FETCHED
