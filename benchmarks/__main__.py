@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from . import report
+from . import picture, report
 from .harness import Gap, Row, as_json, collect, machine, take_sample
 from .suites import SUITES
 
@@ -20,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the table of README.md"
     )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="write the speed-ups as SVG")
     parser.add_argument("--quick", action="store_true", help="one round of a tenth of the tasks")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measure; 5")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of each system; 2")
@@ -56,6 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.markdown:
         lines = report.markdown(measures, rows, taken_on)
         options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if options.picture:
+        drawn = picture.speed_ups(measures, rows, taken_on)
+        options.picture.write_text("\n".join(drawn) + "\n", encoding="utf-8")
     print()
     for line in report.summary(measures, rows):
         print(line)
