@@ -293,6 +293,8 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
                 record.outcome()
         except BaseException as problem:
             (private if record is None else away).append(problem)
+            # Else what is left would run into the end of the stack once more, again and again.
+            run = run and not isinstance(problem, RecursionError)
     private.reverse()
     return away + private
 
@@ -352,7 +354,7 @@ def ended_by(problem: BaseException, below: object) -> BaseException:
 
 def first_of(failures: list[BaseException]) -> BaseException:
     """Return the first failure, the others attached to it."""
-    return failure.with_siblings(failures[0], failures[1:])
+    return failure.with_siblings(depth.explained(failures[0]), failures[1:])
 
 
 _leaving = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import io
 import os
 import pickle
+import sys
 import types
 import warnings
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +31,11 @@ _VARIABLE: Final = "MPSCHED_DEBUG"
 
 KEYWORDS: Final = 0
 """Number of an argument that was given by keyword; the first positional one is 1."""
+
+STATE: Final = 1 << 16
+"""Number of what the function brings along: the object of a method, a partial's arguments, a closure."""
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _warned: set[str] = set()
 
@@ -56,17 +64,44 @@ class _Pickler(pickle.Pickler):
     """Classes and functions by identity: what they are is not what an argument is."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, _BY_IDENTITY):
-            return int, (id(obj),)
+        if isinstance(obj, _BY_IDENTITY) and obj is not _Identity:
+            return _Identity, (id(obj),)
         return NotImplemented
 
 
-def prints(args: Sequence[Any], kwargs: Any) -> Prints:
-    """Return a fingerprint of each positional argument, and one of all keywords; None: unknown, or fixed.
+class _Identity:
+    """Stands in a fingerprint for a class or function. Only this class is named there itself."""
 
-    Runs the user's `__reduce__`, no lock is held.
+
+def prints(fn: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Prints:
+    """Return fingerprints of the function's own state, of each argument, and of all keywords.
+
+    None: what cannot change, or cannot be looked at. Runs the user's `__reduce__`, no lock is held.
     """
-    return (*map(_print, args), _print(kwargs) if kwargs else None)
+    state = _state_of(fn)
+    return (
+        None if state is None else _print(state),
+        *map(_print, args),
+        _print(kwargs) if kwargs else None,
+    )
+
+
+def _state_of(fn: Any) -> tuple[Any, ...] | None:
+    """Return what a callable brings along: its object, bound arguments, variables that it closes over."""
+    if isinstance(fn, types.MethodType):
+        return (fn.__self__,)
+    if isinstance(fn, functools.partial):
+        return (fn.args, fn.keywords, _state_of(fn.func))
+    if isinstance(fn, types.FunctionType):
+        cells = []
+        for cell in fn.__closure__ or ():
+            # An empty cell is a variable that was not assigned yet.
+            with contextlib.suppress(ValueError):
+                cells.append(cell.cell_contents)
+        return (cells, fn.__defaults__, fn.__kwdefaults__) if cells or fn.__defaults__ else None
+    if isinstance(fn, _BY_IDENTITY):
+        return None
+    return (fn,)
 
 
 def _print(value: Any) -> bytes | None:
@@ -87,12 +122,14 @@ def _print(value: Any) -> bytes | None:
     return digest.digest()
 
 
-def changed(before: Prints, args: Sequence[Any], kwargs: Any) -> int | None:
-    """Return the number of the first argument that is not what it was; None if all are."""
+def changed(before: Prints, fn: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> int | None:
+    """Return the number of the first argument that is not what it was, or KEYWORDS or STATE, or None."""
     if not any(before):
         return None
-    for number, (old, new) in enumerate(zip(before, prints(args, kwargs), strict=True), 1):
+    for number, (old, new) in enumerate(zip(before, prints(fn, args, kwargs), strict=True)):
         if old is not None and new is not None and old != new:
+            if not number:
+                return STATE
             return number if number <= len(args) else KEYWORDS
     return None
 
@@ -107,27 +144,35 @@ def _sentence(fn: Callable[..., Any], number: int, args: Sequence[Any]) -> tuple
         getattr(fn, "__module__", "") == "mpsched.parallel"
     ):  # a loop, which is named after its function
         return name, f"{name} changed an item"
+    if number == STATE:
+        bound = isinstance(fn, types.MethodType)
+        what = "the object that it is a method of" if bound else "what it was made with"
+        return name, f"{name} changed {what}"
+    if number == KEYWORDS:
+        return name, f"{name} changed an argument that was given by keyword"
     code = getattr(fn, "__code__", None)
-    which = "an argument that was given by keyword"
-    if number != KEYWORDS:
-        which = f"its argument number {number}"
-        if code is not None and number <= code.co_argcount:
-            which = f"its argument `{code.co_varnames[number - 1]}`"
-    return name, f"{name} changed {which}"
+    # A method's first parameter is its object.
+    place = number if isinstance(fn, types.MethodType) else number - 1
+    if code is not None and place < code.co_argcount:
+        return name, f"{name} changed its argument `{code.co_varnames[place]}`"
+    return name, f"{name} changed its argument number {number}"
 
 
 _REMEDY: Final = "the change is lost: return it, or use `mpsched.shared_array`"
 
 
 def warn(fn: Any, x: Any, rest: tuple[Any, ...], number: int) -> None:
-    """Warn that a child changed an argument elsewhere; once for each function."""
+    """Warn that a child changed an argument elsewhere; once for each function in this process."""
     function, args, _ = long.call_of(fn, x, rest)
     name, sentence = _sentence(function, number, args)
     key = f"{getattr(function, '__module__', '')}.{name}"
     if key in _warned:
         return
     _warned.add(key)
-    warnings.warn(f"{sentence}; {_REMEDY}", RuntimeWarning, stacklevel=2)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{sentence}; {_REMEDY}", RuntimeWarning, stacklevel=level)
 
 
 # --- MPSCHED_DEBUG=copy -------------------------------------------------------------------------------
@@ -140,23 +185,27 @@ def prepare(
 
     What cannot be pickled stays as it is: such a child runs with its own arguments always.
     """
+    # A function that brings nothing along is the same one in each copy.
+    stateful = _state_of(fn) is not None
+    call = (fn if stateful else None, args, kwargs)
     try:
-        data, buffers = codec.encode((args, kwargs), threshold=1 << 62, label="call")
+        data, buffers = codec.encode(call, threshold=1 << 62, label="call")
     except EncodeError:
         return fn, args, kwargs
     return on_copy, (fn, data, [bytes(buffer.raw()) for buffer in buffers]), {}
 
 
 def on_copy(fn: Callable[..., Any], data: bytes, buffers: list[bytes]) -> Any:
-    """Call `fn` with its copied arguments.
+    """Call a copied call: a copy of `fn` if it brings something along, and copies of its arguments.
 
     Raises:
         ArgumentChanged: It changed one of them.
     """
-    args, kwargs = codec.decode(data, [bytearray(buffer) for buffer in buffers])
-    before = prints(args, kwargs)
+    copied, args, kwargs = codec.decode(data, [bytearray(buffer) for buffer in buffers])
+    fn = copied or fn
+    before = prints(fn, args, kwargs)
     value = fn(*args, **kwargs)
-    number = changed(before, args, kwargs)
+    number = changed(before, fn, args, kwargs)
     if number is not None:
         raise ArgumentChanged(f"{_sentence(fn, number, args)[1]}; {_REMEDY}")
     return value

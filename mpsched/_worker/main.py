@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mpsched._worker.config import WorkerConfig
 
 _BATCH: Final = 128
+_NONE: Final = -1
 
 
 def main(spec: BootSpec, index: int, incarnation: int) -> None:
@@ -85,6 +86,8 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
         try:
             handle = local.popleft()  # the start of a root
         except IndexError:
+            handle = _NONE  # outside of this handler: it would be the context of each child's error
+        if handle == _NONE:
             words[block + lay.B_CLAIMED] = 0
             if worker.find_work():
                 fruitless = 0

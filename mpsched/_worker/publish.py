@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from mpsched._worker.away import Away
     from mpsched._worker.worker import Worker
 
-_SHARE: Final = 8
+_SHARE: Final = 16
 """Of a root's time the main thread spends at most 1 / _SHARE for thieves, unless they save more than that.
 
 A loop that spawns a million children of a microsecond would else become slower by each thief.
 """
+
+_TINY_NS: Final = 20_000
+_TRIED: Final = 32
+"""Children that take less elsewhere are tiny, once so many outcomes are here."""
 
 _FREE_NS: Final = 200_000
 """What it may spend before that is looked at."""
@@ -98,7 +102,9 @@ def offer() -> None:
     """Publish half of what there is, if somebody waits for work. Helper thread."""
     worker = _worker
     if worker is not None and hot.forking and _asking(worker):
-        _serve(worker, (len(hot.stack) - 1) // 2)
+        # Of tiny ones no more than are asked for: each costs more than it saves.
+        tiny = _gains >= _TRIED and _gained_ns < _TINY_NS * _gains
+        _serve(worker, 0 if tiny else (len(hot.stack) - 1) // 2)
 
 
 def give_all() -> None:

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class Scope:
     """A block that ends when all children that were spawned in it have ended.
 
-    If one of them fails, or the block raises, those that have not started never do, those that run are
-    asked to stop (`current_task().cancelled`), and all are waited for. Then the block's own error is
+    If one of them fails, or the block raises, younger ones that have not started never do, those that run
+    are asked to stop (`current_task().cancelled`), and all are waited for. Then the block's own error is
     raised, else the first failure in the order of the spawns; the others are its `siblings`.
 
     Args:
@@ -64,21 +64,24 @@ class Scope:
         problem: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._open = False
         handles = self._handles
         if problem is not None:
+            self._open = False
             failure.with_siblings(problem, abandon(handles))
             return
         failures: list[BaseException] = []
-        for number in range(len(handles) - 1, -1, -1):
-            handle = handles[number]
+        # Oldest first: so what fails first in this order has succeeded before it, whoever ran what.
+        # (Children that run may spawn more into it.)
+        for number, handle in enumerate(handles):
             if _was_told(handle):
                 continue
             try:
                 handle.join()
             except BaseException as error:
-                failures = [*abandon(handles[:number]), error]
+                self._open = False
+                failures = [error, *abandon(handles[number + 1 :])]
                 break
+        self._open = False
         if failures and self._group:
             raise BaseExceptionGroup("children of a scope failed", failures)
         if failures:
@@ -131,36 +134,33 @@ def cancel(handle: Handle[Any]) -> bool:
 def join_all(*calls: Iterable[Any]) -> tuple[Any, ...]:
     """Run several calls, each `(function, *arguments)`, as children, and return their values in order.
 
-    The first runs here, without being spawned.
-
     Raises:
         BaseException: The first failure in the order of the calls, when all have ended.
         TypeError: A call is not such a tuple.
     """
-    plans = [tuple(call) if not callable(call) else () for call in calls]
-    for number, plan in enumerate(plans):
+    plans: list[tuple[Any, ...]] = []
+    for number, call in enumerate(calls):
+        plan = tuple(call) if isinstance(call, (tuple, list)) else ()
         if not plan or not callable(plan[0]):
             raise TypeError(
                 f"join_all takes calls as tuples (function, *arguments), but argument {number} is "
-                f"{calls[number]!r}"
+                f"{call!r}"
             )
-    here = 1 if plans and hot.in_task() else 0
-    handles = [hot.spawn(*plan) for plan in plans[here:]]
-    values: list[Any] = []
-    failures: list[BaseException] = []
-    for plan in plans[:here]:
+        plans.append(plan)
+    if hot.in_task():
+        # The first one last: it is the newest then, and is called next, as in the sequential program.
+        handles = [hot.spawn(*plan) for plan in plans[1:] + plans[:1]]
+        handles = handles[-1:] + handles[:-1]
+    else:
+        handles = [hot.spawn(*plan) for plan in plans]
+    values: list[Any] = [None] * len(handles)
+    failures: dict[int, BaseException] = {}
+    for number in (0, *range(len(handles) - 1, 0, -1)) if handles else ():
         try:
-            values.append(plan[0](*plan[1:]))
+            values[number] = handles[number].join()
         except BaseException as problem:
-            failures.append(problem)
-    later: list[Any] = []
-    late: list[BaseException] = []
-    for handle in reversed(handles):
-        try:
-            later.append(handle.join())
-        except BaseException as problem:
-            late.append(problem)
-    failures += reversed(late)
+            failures[number] = problem
     if failures:
-        raise failure.with_siblings(failures[0], failures[1:])
-    return (*values, *reversed(later))
+        first, *others = [failures[number] for number in sorted(failures)]
+        raise failure.with_siblings(first, others)
+    return tuple(values)

@@ -77,7 +77,6 @@ def run(worker: Worker, entry: int) -> None:
     else:
         record, note = _called(worker, entry, handle)
         took = time.monotonic_ns() - begun
-        table.started[entry] = took
         # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
         outcome.let_go(worker)
         state, owner = outcome.store(worker, entry, record, note), worker.index
@@ -115,12 +114,15 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
         record.fail(problem)
         return record, ""
     fn, args, kwargs = long.call_of(*call)
-    before = contract.prints(args, kwargs)
+    before = contract.prints(fn, args, kwargs)
+    begun = time.monotonic_ns()
     try:
         record.run()
     except RecursionError as problem:  # there was not even room to note it
         record.fail(problem)
-    number = contract.changed(before, args, kwargs)
+    # What it was worth to its home.
+    table.started[entry] = time.monotonic_ns() - begun
+    number = contract.changed(before, fn, args, kwargs)
     if number is not None:
         words, counter = worker.words, worker.block + lay.B_CHANGED
         words[counter] += 1

@@ -136,6 +136,37 @@ def test_fork_pool_changed_large_argument_is_warned_about() -> None:
         assert len(warned) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("object", "change changed its argument `value`"),
+        ("array", "change changed its argument `value`"),
+        ("method", "Account.add changed the object that it is a method of"),
+        ("partial", "partial changed what it was made with"),
+        ("closure", "<lambda> changed what it was made with"),
+        ("shared", None),
+    ],
+)
+def test_fork_pool_any_change_is_noticed(
+    kind: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects, arrays, what a method, a partial or a closure brings along; not what is shared."""
+    with pool(3) as ex:
+        warned = run(ex, forkcalls.change_things, kind)
+    if words is None:
+        assert warned == []
+    else:
+        assert len(warned) == 1
+        assert words in warned[0]
+    monkeypatch.setenv("MPSCHED_DEBUG", "copy")
+    with pool(1) as ex:
+        if words is None:
+            assert run(ex, forkcalls.change_things, kind) == []
+        else:
+            with pytest.raises(mpsched.errors.ArgumentChanged):
+                run(ex, forkcalls.change_things, kind)
+
+
 def test_fork_pool_arguments_that_stay_warn_nobody() -> None:
     """A child that only looks at its lists, sets and dicts is no cause for a warning."""
     with pool(3) as ex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -141,6 +142,51 @@ def sort_lists(count: int, size: int) -> tuple[int, list[str], list[bool]]:
         for h in [spawn(sort_in_place, one) for one in lists]:
             h.join()
     return os.getpid(), [str(one.message) for one in caught], [one[0] == 1 for one in lists]
+
+
+class Account:
+    """Something with state."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def add(self, amount: int) -> None:
+        """Change it."""
+        time.sleep(0.02)
+        self.total += amount
+
+
+def append_one(items: list[int], x: int) -> None:
+    time.sleep(0.02)
+    items.append(x)
+
+
+def change(value: Any) -> None:
+    """Change an array or an object in place."""
+    time.sleep(0.02)
+    if isinstance(value, Account):
+        value.total += 1
+    else:
+        value[0] += 1
+
+
+def change_things(kind: str) -> list[str]:
+    """Let children change something in one of several ways; return the warnings."""
+    account, items = Account(), [1]
+    array = mpsched.shared_array(4, "i8")
+    calls: dict[str, list[Any]] = {
+        "object": [change, account],
+        "array": [change, array.copy()],
+        "shared": [change, array],
+        "method": [account.add, 1],
+        "partial": [functools.partial(append_one, items), 1],
+        "closure": [lambda x: append_one(items, x), 1],
+    }
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for h in [spawn(*calls[kind]) for _ in range(6)]:
+            h.join()
+    return [str(one.message) for one in caught]
 
 
 def look_only(part: list[int], more: dict[str, set[int]]) -> int:
