@@ -177,6 +177,7 @@ def one_run(
 
     def go_on() -> None:
         if not lock.mine():
+            run.called = int  # it is told once
             helper.go_on()
 
     with root(run.elsewhere) as call:

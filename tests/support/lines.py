@@ -126,8 +126,8 @@ class Paused:
             with before_lines(self._function, actions):
                 self.result = self._call()
         finally:
-            for _ in range(len(self._lines) + 1):
-                self._stands.release()
+            # Nobody waits for it any more, however often: it may look alive for a moment yet.
+            self._stands.release(1000)
 
     def _stand(self) -> None:
         self._stands.release()
