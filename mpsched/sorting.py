@@ -122,9 +122,11 @@ def _split(array: NDArray[Any], chunks: int) -> int:
     # Segments of high values that lie left of `low`, and of low ones that lie right of it.
     high = [(start + n, min(end, low)) for (start, end), n in zip(places, lows, strict=True)]
     small = [(max(start, low), start + n) for (start, _), n in zip(places, lows, strict=True)]
+    # So short that each worker gets some.
+    most = -(-sum(end - start for start, end in high if end > start) // chunks)
     swaps = [
         hot.spawn(_exchange, array[one : one + n], array[other : other + n])
-        for one, other, n in _pairs(high, small)
+        for one, other, n in _pairs(high, small, most)
     ]
     for task in reversed(swaps):
         task.join()
@@ -145,15 +147,18 @@ def _split_chunk(chunk: NDArray[Any], pivot: Any) -> int:
 
 
 def _pairs(
-    ones: list[tuple[int, int]], others: list[tuple[int, int]]
+    ones: list[tuple[int, int]], others: list[tuple[int, int]], most: int
 ) -> list[tuple[int, int, int]]:
-    """Cut two lists of segments, which are as long in sum, into pairs (start, start, length)."""
+    """Cut two lists of segments, which are as long in sum, into pairs (start, start, length).
+
+    No pair is longer than `most`.
+    """
     found = []
     left = [segment for segment in reversed(others) if segment[0] < segment[1]]
     for start, end in ones:
         while start < end:
             other, other_end = left.pop()
-            length = min(end - start, other_end - other)
+            length = min(end - start, other_end - other, most)
             found.append((start, other, length))
             start += length  # noqa: PLW2901 - the rest of the segment
             if other + length < other_end:

@@ -111,8 +111,11 @@ def test_sort_of_arrays() -> None:
         parallel.sort(values, reverse=True)
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8))
-def test_sort_pairs_cover_both_sides_once(lengths: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8),
+    st.integers(1, 30),
+)
+def test_sort_pairs_cover_both_sides_once(lengths: list[tuple[int, int]], most: int) -> None:
     """The segments that are exchanged: each place of both lists is in exactly one pair."""
     rng = random.Random(str(lengths))
     total = sum(length for length, _ in lengths)
@@ -125,7 +128,8 @@ def test_sort_pairs_cover_both_sides_once(lengths: list[tuple[int, int]]) -> Non
         others.append((at, at + length))
         at += length + rng.randint(0, 3)
         total -= length
-    pairs = sorting._pairs(ones, others)
+    pairs = sorting._pairs(ones, others, most)
+    assert all(0 < length <= most for _, _, length in pairs)
     for which, segments in ((0, ones), (1, others)):
         covered = sorted(
             place for pair in pairs for place in range(pair[which], pair[which] + pair[2])
