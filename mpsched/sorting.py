@@ -140,7 +140,9 @@ def _joined(tasks: list[Handle[int]]) -> list[int]:
 
 def _split_chunk(chunk: NDArray[Any], pivot: Any) -> int:
     """Bring what is below the pivot to the front of a chunk; return how many that are."""
-    low = int((chunk < pivot).sum())
+    import numpy as np
+
+    low = int(np.count_nonzero(chunk < pivot))
     if 0 < low < len(chunk):
         chunk.partition(low)
     return low
