@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpsched import forkjoin
 from mpsched._worker import hot, long
+from mpsched._worker.scopes import Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
-
-    from mpsched.forkjoin import Handle
 
 _LEAST: Final = 1 << 16
 """Values of an array that are worth a child. Smaller: more steals of less than a millisecond."""
@@ -98,9 +97,9 @@ def _sort(array: NDArray[Any], parts: int) -> None:
         array.sort()
         return
     below = min(max(round(parts * low / len(array)), 1), parts - 1)
-    left = hot.spawn(_sort, array[:low], below)
-    _sort(array[low:], parts - below)
-    left.join()
+    with Scope() as scope:
+        scope.spawn(_sort, array[:low], below)
+        _sort(array[low:], parts - below)
 
 
 def _split(array: NDArray[Any], chunks: int) -> int:
@@ -116,26 +115,20 @@ def _split(array: NDArray[Any], chunks: int) -> int:
     pivot = sample[len(sample) // 2]
     edges = [size * number // chunks for number in range(chunks + 1)]
     places = list(pairwise(edges))
-    tasks = [hot.spawn(_split_chunk, array[start:end], pivot) for start, end in places[1:]]
-    lows = [_split_chunk(array[: edges[1]], pivot), *_joined(tasks)]
+    with Scope() as scope:
+        tasks = [scope.spawn(_split_chunk, array[start:end], pivot) for start, end in places[1:]]
+        first = _split_chunk(array[: edges[1]], pivot)
+    lows = [first, *(task.result() for task in tasks)]
     low = sum(lows)
     # Segments of high values that lie left of `low`, and of low ones that lie right of it.
     high = [(start + n, min(end, low)) for (start, end), n in zip(places, lows, strict=True)]
     small = [(max(start, low), start + n) for (start, _), n in zip(places, lows, strict=True)]
     # So short that each worker gets some.
     most = -(-sum(end - start for start, end in high if end > start) // chunks)
-    swaps = [
-        hot.spawn(_exchange, array[one : one + n], array[other : other + n])
-        for one, other, n in _pairs(high, small, most)
-    ]
-    for task in reversed(swaps):
-        task.join()
+    with Scope() as scope:
+        for one, other, n in _pairs(high, small, most):
+            scope.spawn(_exchange, array[one : one + n], array[other : other + n])
     return low
-
-
-def _joined(tasks: list[Handle[int]]) -> list[int]:
-    """Join the newest first, which costs least; return the values in order."""
-    return [task.join() for task in reversed(tasks)][::-1]
 
 
 def _split_chunk(chunk: NDArray[Any], pivot: Any) -> int:

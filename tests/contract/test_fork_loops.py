@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import mpsched
@@ -79,3 +80,10 @@ def test_loop_stops_when_its_task_is_cancelled(four: WorkStealingExecutor) -> No
     with pytest.raises(mpsched.errors.TaskCancelled):
         future.result(HANG_S)
     assert 4 <= int(table.sum()) < 2000
+
+
+def test_sort_that_fails_leaves_nothing_open(four: WorkStealingExecutor) -> None:
+    """Who catches the error of a step goes on."""
+    array = mpsched.shared_copy(np.random.default_rng(1).random(500_000))
+    array.flags.writeable = False
+    assert four.submit(calls.sort_and_catch, array).result(HANG_S) == "caught"

@@ -389,3 +389,11 @@ def blocking_tree(depth: int) -> int:
 def waits_in_threads(count: int) -> list[int]:
     futures = [mpsched.run_blocking(square, n) for n in range(count)]
     return [future.result() for future in futures]
+
+
+def sort_and_catch(array: NDArray[np.float64]) -> str:
+    try:
+        mpsched.parallel.sort(array)
+    except ValueError:
+        return "caught"
+    return "sorted"
