@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,3 +88,18 @@ def test_sort_that_fails_leaves_nothing_open(four: WorkStealingExecutor) -> None
     array = mpsched.shared_copy(np.random.default_rng(1).random(500_000))
     array.flags.writeable = False
     assert four.submit(calls.sort_and_catch, array).result(HANG_S) == "caught"
+
+
+def test_in_place_sort_of_a_list_is_never_silently_wrong(four: WorkStealingExecutor) -> None:
+    """Where a part was stolen, and so lost, the worker has warned; this suite makes that an error."""
+    values = random.Random(5).sample(range(10**6), 20_000)
+    told = 0
+    for _ in range(10):
+        changed = four.stats().changed
+        try:
+            found = four.submit(calls.sort_in_place, values).result(HANG_S)
+        except RuntimeWarning as warning:
+            told += "sort_in_place changed its argument `values`" in str(warning)
+        else:
+            assert found == sorted(values) or four.stats().changed > changed
+    assert told or four.stats().changed
