@@ -38,6 +38,7 @@ def enter(worker: Worker) -> None:
     away.wait = wait
     away.published_is_done = is_done
     away.cancel_published = cancel
+    away.advance = lambda record: _advance(worker, record)
 
 
 def leave() -> None:
@@ -71,9 +72,12 @@ def cancel(record: Away, why: BaseException) -> bool:
 
 
 def wait(record: Away) -> None:
-    """Wait until `record` is DONE or FAILED. Main thread."""
+    """Wait until `record` is DONE or FAILED. Main thread; any thread once it is FETCHED."""
     worker = _worker
     assert worker is not None
+    if record.kind == FETCHED:
+        _step(worker, record)
+        return
     # What failed here while this waits, and has to be found at its own join or at its task's end.
     aside: list[Handle[Any]] = []
     lingered = False
@@ -114,17 +118,19 @@ def _let_others(worker: Worker, record: Away) -> None:
 
 def _step(worker: Worker, record: Away) -> bool:
     """Do what the state of the awaited child allows; True if it has ended."""
+    raw = None
     with away.fork_lock:
         kind = record.kind
         if kind == PUBLISHED:
             kind = _advance(worker, record)
         if kind == PINNED:
             record.kind = INLINE
+        elif kind == FETCHED:
+            # Two threads may come here.
+            raw, record.value, record.kind = record.value, None, away.THREADED
     if kind == PINNED:
         record.run()
-    elif kind == FETCHED:
-        raw = record.value
-        record.value = None
+    elif raw is not None:
         value, problem = outcome.unpickle(raw)
         fn, x, rest = record.fn, record.x, record.rest
         if problem is None:
@@ -134,6 +140,8 @@ def _step(worker: Worker, record: Away) -> bool:
         if raw.changed is not None:
             # Last: with a filter that makes errors of warnings, the join raises it.
             contract.warn(fn, x, rest, raw.changed)
+    elif kind == away.THREADED:
+        time.sleep(0.000_5)
     return record.kind in {DONE, FAILED}
 
 

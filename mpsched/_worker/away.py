@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import failure
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from mpsched._worker.hot import Handle
 
+THREADED: Final = 0  #   a thread of the task runs it
 PUBLISHING: Final = 1  # off the stack, in the hands of the thread that pickles it
 PUBLISHED: Final = 2  #  it has an entry, whose state word tells the rest
 PINNED: Final = 3  #     off the stack, and cannot be pickled: it runs here
@@ -101,6 +103,9 @@ class Away:
             self.run()
         elif kind in {PUBLISHED, FETCHED}:
             wait(self)
+        elif kind == THREADED:
+            while self.kind == THREADED:
+                time.sleep(0.000_5)
         elif kind == INLINE:
             raise RuntimeError(
                 "a child is joined while it runs, from itself or from its own children: that could "
@@ -174,6 +179,14 @@ published_is_done: Callable[[Away], bool] = lambda _record: False  # noqa: E731 
 """Whether a PUBLISHED record's outcome is there."""
 
 
+def _stay(record: Away) -> int:
+    return record.kind
+
+
+advance: Callable[[Away], int] = _stay
+"""Follow the state word of a PUBLISHED record, `fork_lock` held. As `wait`."""
+
+
 def _nothing_published(_record: Away, _why: BaseException) -> bool:
     return False
 
@@ -201,6 +214,48 @@ def join(handle: Handle[Any]) -> Any:
         return record.outcome()
     record.run()
     return record.tell()
+
+
+def join_in_thread(handle: Handle[Any]) -> Any:
+    """Join a child of the task in another thread of it.
+
+    It is run here if nobody has begun it; what it spawns runs at once then. No stack is touched.
+    """
+    with fork_lock:
+        fn = handle._fn
+        if fn is _done:
+            return handle._x
+        if type(fn) is Away:
+            record = fn
+        else:
+            record = handle._fn = Away(PINNED, fn, handle._x, handle._rest)
+            handle._x, handle._rest = NOTHING, ()
+    while record.kind < DONE:
+        with fork_lock:
+            if record.kind == PUBLISHED:
+                advance(record)
+            kind = record.kind
+            if kind in {PUBLISHING, PINNED}:
+                record.kind = THREADED
+        if kind in {PUBLISHING, PINNED}:
+            _run_in_thread(record)
+        elif kind == FETCHED:
+            wait(record)
+        else:
+            time.sleep(0.000_5)  # it runs: on the task's stack, in another thread, or elsewhere
+    return record.tell()
+
+
+def _run_in_thread(record: Away) -> None:
+    fn, x, rest = record.fn, record.x, record.rest
+    assert fn is not None
+    try:
+        # In no task's main thread: an eager child.
+        value = hot.outside(fn, (x, *rest), {}).join()
+    except BaseException as problem:
+        record.fail(problem)
+    else:
+        record.succeed(value)
 
 
 def finish(handle: Handle[Any], below: object) -> None:
@@ -279,6 +334,8 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
                 record = _oldest_after(_serial_of(below))
                 if record is None:
                     break
+            elif type(top._fn) is Away and top._fn.kind == THREADED:
+                record = top._fn
             elif (problem := _drop_stale(top)) is not NOTHING:
                 if problem is not None:
                     private.append(problem)
@@ -435,14 +492,14 @@ def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global fork_lock, wait, published_is_done, cancel_published
+    global fork_lock, wait, published_is_done, cancel_published, advance
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()
     stack.append(Floor(0))
     opened.clear()
     wait, published_is_done = _wait_in_vain, lambda _record: False
-    cancel_published = _nothing_published
+    cancel_published, advance = _nothing_published, _stay
     hot.careful, hot.forking = True, False
 
 
@@ -464,6 +521,7 @@ def is_elsewhere(handle: Handle[Any]) -> bool:
 
 
 _PHASES: Final = {
+    THREADED: "running",
     PUBLISHING: "waiting",
     PUBLISHED: "given to another worker",
     PINNED: "waiting; it cannot be pickled",

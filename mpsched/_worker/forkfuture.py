@@ -7,17 +7,24 @@ no task waits for a worker that waits for it, on one worker either.
 from __future__ import annotations
 
 import concurrent.futures as cf
-from typing import TYPE_CHECKING, Any, TypeVar, final
+import contextlib
+import math
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from mpsched._worker import away, hot, scopes
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping
 
     from mpsched._worker.hot import Handle
 
 T = TypeVar("T")
+
+PATIENCE_S: Final = 0.01
+"""Seconds after which a task that polls `done()` runs the child itself: nobody else may be there."""
 
 _called_back: list[ForkFuture[Any]] = []
 """Futures of the running root with callbacks, which are called at its end at the latest."""
@@ -50,14 +57,16 @@ def submit(
 class ForkFuture(cf.Future[T]):
     """The future of a child. `result`, `wait` and `as_completed` join it.
 
-    A timeout limits nothing here: who waits may be the one who has to run it. Another thread than the
-    task's waits until the task joins.
+    A timeout limits nothing here: who waits may be the one who has to run it. Other threads of the task
+    may wait as well, and an event loop in it (`await loop.run_in_executor(ex, ...)`).
     """
 
     def __init__(self, handle: Handle[T]) -> None:
         self._handle = handle
-        self._joining = False
+        # Held by who joins. Also what keeps `set_result`, which takes the condition, from joining again.
+        self._gate = threading.Lock()
         self._settled = False
+        self._patience = math.inf
         super().__init__()
 
     @property
@@ -72,10 +81,9 @@ class ForkFuture(cf.Future[T]):
         # The base class sets it in its `__init__`.
 
     def _settle(self) -> None:
-        """Join the child, if this is the task's own thread, and take over its outcome."""
-        if self._joining or self._settled or not _may_join(self._handle):
+        """Join the child and take over its outcome, unless somebody does."""
+        if self._settled or not self._gate.acquire(blocking=False):
             return
-        self._joining = True
         try:
             try:
                 value = self._handle.join()
@@ -86,13 +94,16 @@ class ForkFuture(cf.Future[T]):
                 if self._state == "PENDING":
                     self.set_result(value)
         finally:
-            self._joining = False
             self._settled = True
+            self._gate.release()
 
     def done(self) -> bool:
-        """Whether it has ended, or was cancelled; joins nothing that has not ended."""
-        if self._handle.done():
+        """Whether it has ended, or was cancelled. Who asks again and again helps at last."""
+        now = time.monotonic()
+        if self._handle.done() or now > self._patience:
             self._settle()
+        elif self._patience == math.inf:
+            self._patience = now + PATIENCE_S
         return self._state not in {"PENDING", "RUNNING"}
 
     def running(self) -> bool:
@@ -107,15 +118,14 @@ class ForkFuture(cf.Future[T]):
         """Prevent its start; False if it has begun, which is then asked to stop."""
         if self.cancelled():
             return True
-        if self.done() or not _may_join(self._handle):
+        if self.done():
             return False
         scopes.cancel(self._handle)
         if not self._handle.done():
             return False  # it runs elsewhere, and was asked
-        self._joining = True
+        self._settled = True
         super().cancel()
         self.set_running_or_notify_cancel()
-        self._settled = True
         return True
 
     def result(self, timeout: float | None = None) -> T:
@@ -135,10 +145,11 @@ class ForkFuture(cf.Future[T]):
             return
         self._done_callbacks.append(fn)  # type: ignore[attr-defined]
         _called_back.append(self)
-
-
-def _may_join(handle: Handle[Any]) -> bool:
-    return isinstance(handle, hot.ForeignHandle) or hot.in_task()
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is not None:
+            # Under an event loop in the task itself, which can only go on when the child has run.
+            with contextlib.suppress(RuntimeError):  # there is none
+                asyncio.get_running_loop().call_soon(self._settle)
 
 
 def finish_callbacks() -> None:

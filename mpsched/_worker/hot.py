@@ -141,6 +141,13 @@ class Handle(Generic[T]):
         self._leftover(below)
         return value
 
+    def join_in_any_thread(self) -> T:
+        """Do what `join` does; takes its place once the program has other threads than the task's own."""
+        if long.is_main():
+            return _join(self)
+        value: T = away.join_in_thread(self)
+        return value
+
     def result(self) -> T:
         """Return what `join` does."""
         return self.join()
@@ -167,6 +174,14 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Handle of {away.name_of(self)}, {away.phase_of(self)}>"
+
+
+_join: Final = Handle.join
+
+
+def expect_threads() -> None:
+    """From now on joins look which thread they are in, as careful spawns do."""
+    Handle.join = Handle.join_in_any_thread  # type: ignore[method-assign]
 
 
 class Foreign:

@@ -72,6 +72,11 @@ def in_task() -> bool:
     return home is not None and home.current is not None and threading.get_ident() == _main
 
 
+def is_main() -> bool:
+    """Whether the caller is the thread in which tasks of this process run."""
+    return threading.get_ident() == _main or _home is None
+
+
 def worker_of_task() -> Worker | None:
     """Return the worker whose task the caller is, in its main thread; else None."""
     return _home if in_task() else None
@@ -248,15 +253,36 @@ def _watch_threads() -> None:
 
     Asking each time costs half of what a spawn may take. What was started before counts already.
     """
-    global _watched, _threads
+    global _watched
     if _watched:
         return
     _watched = True
-    _threads = len(sys._current_frames()) > 2  # this one and the helper
-    sys.addaudithook(_thread_starts)
+    if len(sys._current_frames()) > 2:  # this one and the helper
+        _expect_threads()
+    elif sys.version_info >= (3, 12):
+        sys.addaudithook(_audit)
+    else:
+        _wrap_start()
 
 
-def _thread_starts(event: str, _args: object) -> None:
+def _expect_threads() -> None:
     global _threads
+    _threads = hot.careful = True
+    hot.expect_threads()
+
+
+def _audit(event: str, _args: object) -> None:
     if event in _THREAD_STARTS:
-        _threads = hot.careful = True
+        _expect_threads()
+
+
+def _wrap_start() -> None:
+    """Notice the next thread of the `threading` module, where its start is not audited (3.11)."""
+    start = threading._start_new_thread  # type: ignore[attr-defined]
+
+    def start_noticed(*args: Any) -> Any:
+        _expect_threads()
+        threading._start_new_thread = start  # type: ignore[attr-defined]
+        return start(*args)
+
+    threading._start_new_thread = start_noticed  # type: ignore[attr-defined]

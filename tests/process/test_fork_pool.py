@@ -235,6 +235,19 @@ def test_fork_pool_thread_of_a_task_runs_its_children_itself() -> None:
         assert run(ex, forkcalls.fib, 12) == 144
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_fork_pool_threads_and_event_loops_of_a_task_may_wait_for_its_children(
+    workers: int,
+) -> None:
+    """Whoever waits in a task, in whichever way, is served: on one worker too."""
+    with pool(workers) as ex:
+        assert run(ex, forkcalls.joined_in_threads, 7) == list(range(7))
+        assert run(ex, forkcalls.left_to_a_thread)
+        assert run(ex, forkcalls.in_an_event_loop, ex, 5) == list(range(5))
+        assert run(ex, forkcalls.futures_in_threads, ex, 5) == list(range(5))
+        assert run(ex, forkcalls.polled, ex) == 7
+
+
 def test_fork_pool_scope_that_fails_cancels(tmp_path: Path) -> None:
     """What has not started never does, what runs is asked to stop, and all is waited for."""
     started = tmp_path / "started"

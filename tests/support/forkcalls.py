@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures as cf
 import functools
 import os
 import threading
@@ -242,6 +244,49 @@ def in_a_thread() -> tuple[int, int]:
     mine = fib(13)
     thread.join()
     return mine, values[0]
+
+
+def joined_in_threads(count: int) -> list[object]:
+    """Spawn in the task, join in threads of it."""
+    handles = [spawn(echo, i) for i in range(count)]
+    with cf.ThreadPoolExecutor(3) as threads:
+        return [value for _, value in threads.map(lambda h: h.join(), handles)]
+
+
+def left_to_a_thread() -> bool:
+    """Leave a child to a thread that joins it; end at once."""
+    handle = spawn(echo, 1, 0.2)
+    spawn(echo, 2, 0.0).join()
+    threading.Thread(target=handle.join).start()
+    while not handle.done() and "running" not in repr(handle):
+        time.sleep(0.001)
+    return True
+
+
+async def _gathered(ex: mpsched.WorkStealingExecutor, count: int) -> list[int]:
+    loop = asyncio.get_running_loop()
+    return await asyncio.gather(*[loop.run_in_executor(ex, abs, -i) for i in range(count)])
+
+
+def in_an_event_loop(ex: mpsched.WorkStealingExecutor, count: int) -> list[int]:
+    """Await children under an event loop of the task's own."""
+    return asyncio.run(_gathered(ex, count))
+
+
+def futures_in_threads(ex: mpsched.WorkStealingExecutor, count: int) -> list[int]:
+    """Submit in the task, wait in threads of it."""
+    futures = [ex.submit(abs, -i) for i in range(count)]
+    with cf.ThreadPoolExecutor(3) as threads:
+        return list(threads.map(lambda f: f.result(), futures))
+
+
+def polled(ex: mpsched.WorkStealingExecutor) -> int:
+    """Ask a future again and again whether it is done."""
+    future = ex.submit(abs, -7)
+    while not future.done():
+        time.sleep(0.001)
+    value: int = future.result()
+    return value
 
 
 def nap(seconds: float) -> bool:
