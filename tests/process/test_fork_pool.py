@@ -50,7 +50,7 @@ def test_fork_pool_flat_children_are_shared_out(order: str) -> None:
         pids, _ = run(ex, forkcalls.flat, 16, 0.1, order)
         counts = sorted(pids.count(pid) for pid in set(pids))
         assert len(counts) == 4, pids
-        assert counts[0] >= 2, pids
+        assert counts[-1] <= 8, pids
 
 
 def test_fork_pool_children_of_a_task_that_computes_and_sleeps_are_run_elsewhere() -> None:
