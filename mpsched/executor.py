@@ -283,8 +283,8 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         """Return an executor whose tasks run with other options.
 
         Keys and defaults: priority=0, timeout=None, grace=0.0, retries=0,
-        retry_on=(WorkerDied, TaskTimeout), name=None, on_cancel="signal", rng=None. They apply to
-        `submit` and `run`, and to each item of `map` and `starmap`.
+        retry_on=(WorkerDied, TaskTimeout), name=None, on_cancel="signal", rng=None,
+        blocking=False. They apply to `submit` and `run`, and to each item of `map` and `starmap`.
 
         Raises:
             TypeError: an unknown key; the message names the nearest one.

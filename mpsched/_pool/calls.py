@@ -151,10 +151,10 @@ class Calls:
             meta |= tab.FLAG_TIMED
         if options.retries and issubclass(WorkerDied, options.retry_on):
             meta |= tab.FLAG_RERUN
-        if seed is not None or options.timeout is not None:
+        if seed is not None or options.timeout is not None or options.blocking:
             meta |= tab.FLAG_CONTEXT
             limit = 0 if options.timeout is None else int(options.timeout * 1e9)
-            frame = pickle.dumps((seed, limit, frame), 5)
+            frame = pickle.dumps((seed, limit, options.blocking, frame), 5)
         task = Task(next(self._ids), meta, frame, options)
         task.holds = holds or None
         return task

@@ -24,6 +24,8 @@ class Options(NamedTuple):
             `current_task().cancelled`, "kill" ends its worker.
         rng: seed; each task (in `map`: each item) gets its own `current_task().rng`, which depends on
             the seed and on its number in this options object (its index) only.
+        blocking: it mostly waits, so the pool runs a spare worker meanwhile, as for a task that is one
+            block of `mpsched.blocking()`.
     """
 
     priority: int = 0
@@ -34,6 +36,7 @@ class Options(NamedTuple):
     name: str | None = None
     on_cancel: Literal["signal", "kill"] = "signal"
     rng: int | None = None
+    blocking: bool = False
 
     def checked(self) -> Options:
         """Return these options with `retry_on` as a tuple.
@@ -60,6 +63,8 @@ class Options(NamedTuple):
             raise ValueError(f'on_cancel must be "signal" or "kill", not {self.on_cancel!r}')
         if self.rng is not None and (isinstance(self.rng, bool) or not isinstance(self.rng, int)):
             raise TypeError(f"rng must be an int seed or None, not {self.rng!r}")
+        if not isinstance(self.blocking, bool):
+            raise TypeError(f"blocking must be a bool, not {self.blocking!r}")
         return self._replace(retry_on=classes)
 
     @staticmethod
@@ -74,7 +79,7 @@ class Options(NamedTuple):
     @property
     def single(self) -> bool:
         """Whether each item of a map must be a root of its own."""
-        return self.timeout is not None or self.retries > 0 or self.rng is not None
+        return self.timeout is not None or self.retries > 0 or self.rng is not None or self.blocking
 
 
 DEFAULT: Final = Options()

@@ -12,7 +12,7 @@ from mpsched._shm.words import fence
 from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._tasks.sealed import Row
-from mpsched._worker import deliver, hot, long
+from mpsched._worker import blocking, deliver, hot, long
 from mpsched._worker.chunk import Chunk
 from mpsched.errors import DecodeError
 
@@ -39,6 +39,18 @@ def _end_forks() -> None:
 
 def _end_forks_of_failed(problem: BaseException) -> BaseException:
     return long.end_root(problem) or problem
+
+
+def _blocking(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fn` as one block of `blocking()`: what `options(blocking=True)` asks for."""
+    from mpsched._worker.blocking import blocking
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with blocking():
+            return fn(*args, **kwargs)
+
+    call.__qualname__ = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    return call
 
 
 class Runner:
@@ -121,6 +133,8 @@ class Runner:
             if run:
                 self._wait_for_its_end(run)
             return self._ended(0, _clock())
+        if worker.blocks:
+            fn = _blocking(fn)
         begun = _clock()
         if kind == tab.KIND_CHUNK:
             worker.chunk = chunk = Chunk(worker, ident, handle, fn, kwargs is not None, args)
@@ -147,7 +161,7 @@ class Runner:
                 now = _clock()
                 deliver.value(worker, ident, handle, now - begun, result)
                 del result
-        worker.seed, worker.limit_ns = None, 0
+        worker.seed, worker.limit_ns, worker.blocks = None, 0, False
         if run:
             self._wait_for_its_end(run)
         return self._ended(now - begun, now)
@@ -169,6 +183,8 @@ class Runner:
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
         worker.current = None
+        if blocking.entered:
+            blocking.end_all(worker)
         worker.executed += 1
         worker.busy_ns += ns
         return now
@@ -180,8 +196,8 @@ class Runner:
         data: Any = self._worker.table.read_frame(handle)
         buffers: list[memoryview] = []
         if meta & tab.FLAG_CONTEXT:
-            seed, limit, data = pickle.loads(data)
-            self._worker.seed, self._worker.limit_ns = seed, limit
+            worker = self._worker
+            worker.seed, worker.limit_ns, worker.blocks, data = pickle.loads(data)
         if meta & tab.FLAG_EXTERNAL:
             data, buffers = self._fetch(data)
         number = meta >> tab.FUNCTION_SHIFT

@@ -97,6 +97,7 @@ class Worker:
         self.current: int | None = None
         self.seed: str | None = None
         self.limit_ns = 0
+        self.blocks = False
         self.chunk: object | None = None
         self.executed = 0
         self.items = 0
@@ -240,6 +241,10 @@ class Worker:
                 locks.release(which)
                 self.in_section = 0
                 words[block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+
+    def is_cancelled(self) -> bool:
+        """Whether the root that runs was asked to stop, or is lost."""
+        return self.current is not None and bool(self.table.cancel[self.current])
 
     def may_repeat(self) -> bool:
         """Whether the root that runs has retries left for the death of a worker."""

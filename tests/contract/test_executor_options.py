@@ -48,6 +48,8 @@ def test_options_refuses_an_unknown_key(pool: WorkStealingExecutor) -> None:
         {"rng": "seed"},
         {"rng": 1.5},
         {"name": 3},
+        {"blocking": 1},
+        {"blocking": None},
     ],
     ids=str,
 )

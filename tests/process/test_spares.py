@@ -46,6 +46,25 @@ def test_spares_run_what_waits_while_all_workers_block(start_method: str, tmp_pa
         assert root.result(DEADLINE_S) == 0
 
 
+def test_spares_stand_in_for_tasks_with_the_option(tmp_path: Path) -> None:
+    """`options(blocking=True)`: the whole call is one block; for `map`, each item."""
+    with pool(1) as ex:
+        patient = ex.options(blocking=True)
+        root = patient.submit(calls.held, str(tmp_path), "root")
+        wait_for_holders(tmp_path, "root")
+        assert ex.submit(calls.index).result(DEADLINE_S) == 1
+        release(tmp_path, "root", "item0", "item1")
+        assert root.result(DEADLINE_S) == (0, 1)
+        items = list(patient.starmap(calls.held, [(str(tmp_path), f"item{n}") for n in range(2)]))
+        assert [blocked for _, blocked in items] == [1, 1]
+        plain = ex.submit(calls.held, str(tmp_path), "root").result(DEADLINE_S)
+        assert plain[1] == 0
+        with pytest.raises(ValueError, match="on purpose") as failed:
+            patient.submit(calls.fail).result(DEADLINE_S)
+        assert "fail()" in "".join(failed.value.__notes__)
+        assert ex.submit(calls.held, str(tmp_path), "root").result(DEADLINE_S)[1] == 0
+
+
 def test_spares_leave_when_they_are_not_needed_any_more(tmp_path: Path) -> None:
     """That is no death; the next task that blocks gets one again."""
     with pool(1) as ex:
