@@ -38,6 +38,7 @@ def enter(worker: Worker) -> None:
     away.wait = wait
     away.published_is_done = is_done
     away.cancel_published = cancel
+    away.is_cancelled = worker.is_cancelled
     away.advance = lambda record: _advance(worker, record)
 
 

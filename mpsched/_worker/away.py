@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mpsched._tasks import failure
 from mpsched._worker import depth, hot
 from mpsched._worker.hot import NOTHING, Floor, _done, pop, stack
+from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,6 +188,14 @@ advance: Callable[[Away], int] = _stay
 """Follow the state word of a PUBLISHED record, `fork_lock` held. As `wait`."""
 
 
+def _never() -> bool:
+    return False
+
+
+is_cancelled: Callable[[], bool] = _never
+"""Whether the root that runs was asked to stop. As `wait`."""
+
+
 def _nothing_published(_record: Away, _why: BaseException) -> bool:
     return False
 
@@ -319,6 +328,7 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
     Returns:
         The failures that nobody was told of, in the order of the spawns.
     """
+    dropped: BaseException | None = None
     private: list[BaseException] = []
     away: list[BaseException] = []
     _refuse_a_stranger(below)
@@ -340,9 +350,17 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
                 if problem is not None:
                     private.append(problem)
                 continue
-        if not run and (record is None or record.kind in {PINNED, PUBLISHING}):
-            cancel(top if record is None else record, None)
-            continue
+        if record is None or record.kind in {PINNED, PUBLISHING}:
+            if run and is_cancelled():
+                # Nothing more begins in a root that was asked to stop.
+                run, dropped = (
+                    False,
+                    TaskCancelled("the task was asked to stop before its children ran"),
+                )
+            if not run:
+                why = dropped or RecursionError("its parent ran into the end of the stack")
+                cancel(top if record is None else record, why)
+                continue
         try:
             if record is None:
                 top.join()
@@ -353,7 +371,10 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
             # Else what is left would run into the end of the stack once more, again and again.
             run = run and not isinstance(problem, RecursionError)
     private.reverse()
-    return away + private
+    failures = away + private
+    if dropped is not None and not failures:
+        failures.append(dropped)
+    return failures
 
 
 def _drop_stale(top: Any) -> Any:
@@ -406,7 +427,8 @@ def ended_by(problem: BaseException, below: object) -> BaseException:
     """Finish what a task left open that has raised; return what its error is."""
     too_deep = isinstance(problem, RecursionError)
     problem = depth.explained(problem)
-    return failure.with_siblings(problem, leftover(below, run=not too_deep))
+    others = leftover(below, run=not too_deep)
+    return failure.with_siblings(problem, [o for o in others if not isinstance(o, TaskCancelled)])
 
 
 def first_of(failures: list[BaseException]) -> BaseException:
@@ -469,7 +491,7 @@ def _leave() -> Away | None:
             return record
 
 
-def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
+def cancel(child: Handle[Any] | Away, why: BaseException) -> bool:
     """End a child that has not started, with `why` as its error; True if it never will.
 
     A PUBLISHED one is not for this function.
@@ -484,7 +506,7 @@ def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
         else:
             record = Away(PINNED)
             child._fn, child._x, child._rest = record, NOTHING, ()  # type: ignore[union-attr]
-        record.fail(why or RecursionError("its parent ran into the end of the stack"))
+        record.fail(why)
         record.told = True
     record.close()
     return True
@@ -492,14 +514,14 @@ def cancel(child: Handle[Any] | Away, why: BaseException | None) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global fork_lock, wait, published_is_done, cancel_published, advance
+    global fork_lock, wait, published_is_done, cancel_published, advance, is_cancelled
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()
     stack.append(Floor(0))
     opened.clear()
     wait, published_is_done = _wait_in_vain, lambda _record: False
-    cancel_published, advance = _nothing_published, _stay
+    cancel_published, advance, is_cancelled = _nothing_published, _stay, _never
     hot.careful, hot.forking = True, False
 
 

@@ -27,6 +27,10 @@ IO_THREADS = 32
 _pool: ThreadPoolExecutor | None = None
 _pool_pid = 0
 _pool_lock = threading.Lock()
+entered = False
+"""Whether a block may be open."""
+_generation = 0
+"""Ends of tasks that left a block open."""
 
 
 @final
@@ -40,16 +44,19 @@ class blocking:  # noqa: N801 - the public name is used like a keyword
     spares (`stats().uncompensated` counts where there were none). Outside a task it does nothing.
     """
 
-    __slots__ = ("_worker",)
+    __slots__ = ("_generation", "_worker")
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
+        self._generation = 0
 
     def __enter__(self) -> blocking:
         worker = long.worker_of_task()
-        self._worker = worker
+        self._worker, self._generation = worker, _generation
         if worker is None:
             return self
+        global entered
+        entered = True
         publish.give_all()
         words, layout, block = worker.words, worker.config.layout, worker.block
         words[block + lay.B_BLOCKED] += 1
@@ -73,12 +80,23 @@ class blocking:  # noqa: N801 - the public name is used like a keyword
         _traceback: TracebackType | None,
     ) -> None:
         worker, self._worker = self._worker, None
-        if worker is None:
-            return
+        if worker is None or self._generation != _generation:
+            return  # its task ended before it (in a generator that was left alone)
         words, block = worker.words, worker.block
         words[block + lay.B_BLOCKED] -= 1
         if not words[block + lay.B_BLOCKED]:
             words[block + lay.B_STATE] = lay.AWAKE
+
+
+def end_all(worker: Worker) -> None:
+    """Let a worker whose task has ended not count as blocked, whatever is left open."""
+    global _generation, entered
+    entered = False
+    words, block = worker.words, worker.block
+    if words[block + lay.B_BLOCKED]:
+        _generation += 1
+        words[block + lay.B_BLOCKED] = 0
+        words[block + lay.B_STATE] = lay.AWAKE
 
 
 def run_blocking(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:

@@ -189,13 +189,23 @@ def prepare(
     stateful = _state_of(fn) is not None
     call = (fn if stateful else None, args, kwargs)
     try:
-        data, buffers = codec.encode(call, threshold=1 << 62, label="call")
+        data, buffers, held = codec.encode_held(call, 1 << 62, label="call")
     except EncodeError:
         return fn, args, kwargs
-    return on_copy, (fn, data, [bytes(buffer.raw()) for buffer in buffers]), {}
+    return on_copy, (fn, data, [bytes(buffer.raw()) for buffer in buffers], _Held(held)), {}
 
 
-def on_copy(fn: Callable[..., Any], data: bytes, buffers: list[bytes]) -> Any:
+class _Held:
+    """Keeps shared arrays that a copy refers to, where it was made; elsewhere there is nothing in it."""
+
+    def __init__(self, held: object = None) -> None:
+        self._held = held
+
+    def __reduce__(self) -> tuple[type[_Held], tuple[()]]:
+        return _Held, ()
+
+
+def on_copy(fn: Callable[..., Any], data: bytes, buffers: list[bytes], _held: _Held) -> Any:
     """Call a copied call: a copy of `fn` if it brings something along, and copies of its arguments.
 
     Raises:

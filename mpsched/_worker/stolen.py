@@ -9,8 +9,8 @@ from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import children as ch, failure, state as st
 from mpsched._tasks.table import FUNCTION_SHIFT
-from mpsched._worker import away, contract, hot, long, outcome
-from mpsched.errors import DecodeError
+from mpsched._worker import away, blocking, contract, hot, long, outcome
+from mpsched.errors import DecodeError, TaskCancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,7 @@ def run(worker: Worker, entry: int) -> None:
         words[block + lay.B_BUSY_NS] += took
         if hot.forking:
             long.end()
+        blocking.end_all(worker)
         end_run(worker, key)
     # Pairs with the joiner's "STATE = JOINING, fence, look at the state word" (awaiting.py).
     fence()
@@ -112,6 +113,10 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
         call = record.fn, record.x, record.rest = outcome.call(worker, entry)
     except (DecodeError, OSError) as problem:
         record.fail(problem)
+        return record, ""
+    if table.cancel[entry]:
+        # Once more: an import in the arguments may have taken long. (Its scope does not want it.)
+        record.fail(TaskCancelled("the child was cancelled before it started"))
         return record, ""
     fn, args, kwargs = long.call_of(*call)
     before = contract.prints(fn, args, kwargs)
