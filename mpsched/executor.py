@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from mpsched._base import cpus
 from mpsched._base.settings import Settings
@@ -87,6 +87,34 @@ class _Submitting:
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return `submit(fn, *args, **kwargs).result()`."""
         return self.submit(fn, *args, **kwargs).result()
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        ordered: bool = ...,
+        return_exceptions: Literal[False] = ...,
+        progress: bool = ...,
+    ) -> Iterator[T]: ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        ordered: bool = ...,
+        return_exceptions: bool,
+        progress: bool = ...,
+    ) -> Iterator[T | BaseException]: ...
 
     def map(
         self,
