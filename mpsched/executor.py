@@ -132,7 +132,7 @@ class _Submitting:
 
         Inputs that have a length are taken whole at the call and run whether the result is iterated
         or not. Inputs without one are pulled by the calling thread, at most `buffersize` ahead of
-        what was read.
+        what was read. A result is there some 20 ms after its item has ended, or sooner.
 
         Args:
             fn: called with one item of each iterable.
