@@ -159,14 +159,15 @@ class Supervisor:
             timeout = most if timeout is None else min(timeout, most)
         woken = self._wait(timeout)
         self.dozing = False
-        if timeout == _LINGER_S and not woken and pool.leader.section.taken():
+        now = time.monotonic()
+        recent = now - self._looked < _SAFETY_S[0]
+        if timeout == _LINGER_S and not woken and recent and pool.leader.section.taken():
             return  # the thread for which results were left to lie is there
         self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
-        now = time.monotonic()
-        if now - self._looked >= _SAFETY_S[0]:
+        if not recent:
             self._looked = now
             self._tidy()
         pool.leader.collect()
