@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from mpsched._base import cpus
 from mpsched._base.settings import Settings
@@ -90,6 +90,34 @@ class _Submitting:
         """Return `submit(fn, *args, **kwargs).result()`."""
         return self.submit(fn, *args, **kwargs).result()
 
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        ordered: bool = ...,
+        return_exceptions: Literal[False] = ...,
+        progress: bool = ...,
+    ) -> Iterator[T]: ...
+
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        /,
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        ordered: bool = ...,
+        return_exceptions: bool,
+        progress: bool = ...,
+    ) -> Iterator[T | BaseException]: ...
+
     def map(
         self,
         fn: Callable[..., T],
@@ -106,7 +134,7 @@ class _Submitting:
 
         Inputs that have a length are taken whole at the call and run whether the result is iterated
         or not. Inputs without one are pulled by the calling thread, at most `buffersize` ahead of
-        what was read.
+        what was read. A result is there some 20 ms after its item has ended, or sooner.
 
         Args:
             fn: called with one item of each iterable.

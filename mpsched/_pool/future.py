@@ -23,7 +23,7 @@ from concurrent.futures._base import (
 )
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from mpsched._pool.waiting import Condition
+from mpsched._pool.waiting import Condition, Open
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,7 @@ if hasattr(os, "register_at_fork") and hasattr(COMPLETION, "_at_fork_reinit"):
     # Another thread may hold it at a fork: then nobody in the child could open it.
     os.register_at_fork(after_in_child=COMPLETION._at_fork_reinit)
 
+_OPEN: Final = Open()
 _FINAL: Final = frozenset({CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED})
 _REPLACED: Final = {
     "get": "result(timeout)",
@@ -102,6 +103,13 @@ class Future(cf.Future[T], Generic[T]):
     def __getattr__(self, name: str) -> Any:
         if name in {"_condition", "_waiters", "_done_callbacks"}:
             with COMPLETION:
+                if self._state in _FINAL and not self._waited:
+                    # `wait` and `as_completed` take the condition of each future, done or not.
+                    if name == "_condition":
+                        self._condition: Any = _OPEN
+                    else:
+                        self.__dict__.setdefault(name, [])
+                    return self.__dict__[name]
                 if not self._waited:
                     if not self._shared:
                         self._done_callbacks: list[Any] = []

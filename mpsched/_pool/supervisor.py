@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("mpsched")
 
 _SAFETY_S: Final = (0.1, 5.0)
+_LOOK_S: Final = 0.002
+"""Seconds after which results are looked for again after something came, then twice as long each time: a
+worker rings once per batch, and a long task may follow a short one."""
 """Seconds after which the supervisor looks by itself while work is open: first, most."""
 _INSIDE_S: Final = 0.005
 """Seconds between looks while a callback waits for something else."""
@@ -149,16 +152,17 @@ class Supervisor:
             timeout = most if timeout is None else min(timeout, most)
         woken = self._wait(timeout)
         self.dozing = False
-        if timeout == _LINGER_S and not woken and pool.leader.section.taken():
+        now = time.monotonic()
+        recent = now - self._looked < _SAFETY_S[0]
+        if timeout == _LINGER_S and not woken and recent and pool.leader.section.taken():
             return  # the thread for which results were left to lie is there
-        self._safety = _SAFETY_S[0] if woken else min(self._safety * 2, _SAFETY_S[1])
+        self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
         self._spares.check()
         self.burial.look()
-        now = time.monotonic()
-        if not woken or now - self._looked >= _SAFETY_S[0]:
+        if not recent:
             self._looked = now
             self._tidy()
         pool.leader.collect()

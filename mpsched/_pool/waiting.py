@@ -25,6 +25,39 @@ class Condition(threading.Condition):
 
 
 @final
+class Open:
+    """Stands where the condition of something would be that cannot change any more.
+
+    Nobody need exclude anybody, and there is nothing to wait for. One is enough for everybody: as it is
+    no lock, threads that take several conditions in turn cannot block each other by it.
+    """
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Do nothing."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Return at once: what it would be waited for is the case."""
+        return True
+
+    def notify_all(self) -> None:
+        """Do nothing."""
+
+    notify = notify_all
+
+
+@final
 class Latch:
     """Opens once. Any thread may wait; one opens it."""
 

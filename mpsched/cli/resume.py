@@ -54,7 +54,7 @@ class Counts:
         return self.missing + self.failed + self.changed
 
     def __str__(self) -> str:
-        parts = [f"{self.kept:,} rows kept"]
+        parts = [f"{self.kept:,} {_rows(self.kept)} kept"]
         if self.kept_failed:
             parts.append(f"of them {self.kept_failed:,} failed")
         for number, what in (
@@ -65,8 +65,14 @@ class Counts:
             if number:
                 parts.append(f"{number:,} {what}")
         if self.gone:
-            parts.append(f"{self.gone:,} rows of inputs that are gone, kept at the end")
+            parts.append(
+                f"{self.gone:,} {_rows(self.gone)} of inputs that are gone, kept at the end"
+            )
         return ", ".join(parts)
+
+
+def _rows(count: int) -> str:
+    return "row" if count == 1 else "rows"
 
 
 def check_out(out: str, *, resume: bool, overwrite: bool) -> None:

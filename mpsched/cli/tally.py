@@ -18,6 +18,8 @@ __all__ = ["Tally"]
 # From this number on, calls that are this short are worth a word about batches.
 _MANY: Final = 10_000
 _SHORT_SECONDS: Final = 200e-6
+_TELLING: Final = 0.25
+"""Seconds of work per second of the run above which the speed-up is worth a word."""
 
 
 @dataclass(slots=True)
@@ -72,11 +74,12 @@ class Tally:
         if self.no_value is not None:
             lines.append(f"--reduce: {self.no_value}")
         if self.done and wall > 0:
-            speed = f"{self.seconds / wall:.2f} x the speed of one worker"
+            work = f"{duration(self.seconds)} of work"
+            if self.seconds > _TELLING * wall:  # else the start of the pool is all that it measures
+                work = f"{self.seconds / wall:.2f} x the speed of one worker ({work})"
             lines.append(
-                f"{totals.workers} worker{'s' * (totals.workers != 1)}: {speed}"
-                f" ({duration(self.seconds)} of work), {totals.steals:,} stolen"
-                + (f", {totals.deaths:,} died" if totals.deaths else "")
+                f"{totals.workers} worker{'s' * (totals.workers != 1)}: {work}, "
+                f"{totals.steals:,} stolen" + (f", {totals.deaths:,} died" if totals.deaths else "")
             )
         if self.done >= _MANY and self.seconds / self.done < _SHORT_SECONDS:
             each = 1e6 * self.seconds / self.done

@@ -86,6 +86,33 @@ def test_as_completed_with_a_dict_gives_each_once(pool: WorkStealingExecutor) ->
     assert sorted(seen) == list(range(500))
 
 
+def test_done_and_open_futures_can_be_waited_for_by_many_threads(
+    pool: WorkStealingExecutor, gate: Gate
+) -> None:
+    """`wait` and `as_completed` over the same futures in any order: each thread sees the end of all."""
+    done = [pool.submit(tasks.square, number) for number in range(50)]
+    assert [future.result(HANG_S) for future in done] == [number * number for number in range(50)]
+    held: cf.Future[Any] = pool.submit(gate.hold)
+    for future in done[:10]:
+        assert cf.wait([future], HANG_S).done == {future}  # its condition is there by now
+    found: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def look(futures: list[cf.Future[Any]]) -> None:
+        found.put(sum(1 for _ in cf.as_completed(futures, HANG_S)))
+        found.put(len(cf.wait(futures, HANG_S).done))
+
+    threads = [
+        threading.Thread(target=look, args=(order,))
+        for order in ([*done, held], [held, *done], [*done[25:], held, *done[:25]])
+    ]
+    for thread in threads:
+        thread.start()
+    gate.open()
+    for thread in threads:
+        thread.join(HANG_S)
+    assert [found.get(timeout=HANG_S) for _ in range(6)] == [51] * 6
+
+
 def test_as_completed_gives_what_is_done_first_first(
     pool: WorkStealingExecutor, gate: Gate
 ) -> None:

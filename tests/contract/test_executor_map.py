@@ -87,9 +87,9 @@ def test_map_without_iterables_has_nothing_to_do(pool: WorkStealingExecutor) -> 
     """As in the standard library; but the function must be there, and an iterable be one."""
     assert list(pool.map(tasks.square)) == []
     with pytest.raises(TypeError):
-        pool.map()  # type: ignore[call-arg]
+        pool.map()  # type: ignore[call-overload]
     with pytest.raises(TypeError):
-        pool.map(tasks.square, 5)  # type: ignore[arg-type]
+        pool.map(tasks.square, 5)  # type: ignore[call-overload]
 
 
 def test_starmap_unpacks_each_item(pool: WorkStealingExecutor) -> None:
@@ -121,7 +121,7 @@ def test_map_refuses_sizes_that_make_no_sense(
 def test_map_refuses_unknown_keywords(pool: WorkStealingExecutor) -> None:
     """Arguments of the function do not go through `map`'s keywords."""
     with pytest.raises(TypeError):
-        pool.map(tasks.add, [1], scale=3)  # type: ignore[call-arg]
+        pool.map(tasks.add, [1], scale=3)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_resume_moved_and_new_lines(job: Job, said: Callable[[], str]) -> None:
     assert job.run(["d", "new", "b", "a"], "--resume") == 0
     assert job.calls == ["new"]
     assert job.texts() == ["d", "new", "b", "a", "c"]
-    assert "3 rows kept, 1 missing, 1 rows of inputs that are gone" in said()
+    assert "3 rows kept, 1 missing, 1 row of inputs that are gone" in said()
     assert job.run(["a", "b", "c", "d", "new"], "--resume") == 0
     assert job.calls == []
     assert job.texts() == ["a", "b", "c", "d", "new"]
@@ -294,7 +294,7 @@ def test_resume_changed_files_run_again(job: Job, said: Callable[[], str]) -> No
     (job.folder / "gone").unlink()
     said()
     assert job.map(*words, "--resume") == 1
-    assert "1 rows kept, 3 changed" in said()
+    assert "1 row kept, 3 changed" in said()
     assert job.calls == [5, 3]
     assert [row["ok"] for row in rows_of(job.out)] == [True, True, True, False]
 
@@ -331,7 +331,7 @@ def test_resume_dry_run_changes_nothing(job: Job, capfd: pytest.CaptureFixture[s
     assert job.run(["b", "c"], "--resume", "--dry-run") == 0
     shown = capfd.readouterr().out
     assert "1 to run" in shown
-    assert "1 rows kept, 1 missing, 1 rows of inputs that are gone" in shown
+    assert "1 row kept, 1 missing, 1 row of inputs that are gone" in shown
     assert job.calls == []
     before["lines"] = b"b\nc\n"
     assert before == {
