@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mpsched
+from mpsched._shm import layout as lay
 from tests.support import forkcalls
-from tests.support.pools import DEADLINE_S, pool
+from tests.support.pools import DEADLINE_S, pool, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,6 +209,7 @@ def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
     """A chain of 10,000 plain joins fits into a worker's stack."""
     with pool(1) as ex:
         assert run(ex, forkcalls.deep, 10_000) == 10_000
+        assert run(ex, forkcalls.deep_by_keyword, 10_000) == 10_000
 
 
 def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
@@ -220,6 +222,37 @@ def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
         assert "resumable" in text
         assert run(ex, forkcalls.fib, 10) == 55
         assert [worker.pid for worker in ex.stats().workers] == before
+
+
+def test_fork_pool_a_chain_left_open_is_too_deep_as_well() -> None:
+    """Children that nobody joins nest too, at their tasks' ends; the error comes soon."""
+    with pool(1) as ex:
+        with pytest.raises(mpsched.errors.RecursionTooDeep, match="grain"):
+            run(ex, forkcalls.leave_open, 300_000)
+        assert run(ex, forkcalls.fib, 10) == 55
+
+
+def test_fork_pool_root_that_was_asked_to_stop_starts_no_more_children(tmp_path: Path) -> None:
+    """After its own TaskCancelled the children that it leaves open are dropped."""
+    started = tmp_path / "started"
+    with pool(1) as ex:
+        future = ex.submit(forkcalls.asked_to_stop, str(started), 20)
+        wait_until(started.exists, "the first child has started")
+        assert not future.cancel()
+        with pytest.raises(mpsched.errors.TaskCancelled):
+            future.result(timeout=DEADLINE_S)
+        assert len(started.read_text()) == 1
+
+
+def test_fork_pool_block_that_is_left_open_ends_with_its_task() -> None:
+    """A worker does not count as blocked when the task is over that said so."""
+    with pool(1) as ex:
+        assert run(ex, forkcalls.block_for_ever) == "ended"
+        inner: Any = ex._pool
+        blocked = inner.layout.block(0) + lay.B_BLOCKED
+        assert inner.segment.words[blocked] == 0
+        assert run(ex, forkcalls.block_for_ever) == "ended"
+        assert inner.segment.words[blocked] == 0
 
 
 def test_fork_pool_fork_of_a_task_runs_its_children_itself() -> None:

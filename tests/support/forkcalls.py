@@ -12,6 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from mpsched._worker.blocking import blocking
 from mpsched._worker.hot import spawn
 from mpsched._worker.scopes import Scope
 
@@ -219,6 +220,49 @@ def too_deep(levels: int) -> tuple[str, str]:
     raise AssertionError("it was not too deep")
 
 
+def deep_by_keyword(levels: int) -> int:
+    return 0 if not levels else 1 + spawn(deep_by_keyword, levels=levels - 1).join()
+
+
+def leave_open(levels: int) -> int:
+    """Leave a child open that does the same."""
+    if levels:
+        spawn(leave_open, levels - 1)
+    return levels
+
+
+def asked_to_stop(path: str, children: int) -> None:
+    """Join nappers that have written a line each, oldest first."""
+    for h in [spawn(note_and_stop, path) for _ in range(children)]:
+        h.join()
+
+
+def note_and_stop(path: str) -> None:
+    """Write a line, wait to be asked to stop, and do."""
+    with open(path, "a") as file:
+        file.write("x")
+    task = mpsched.current_task()
+    assert task is not None
+    while not task.cancelled:
+        time.sleep(0.001)
+    task.raise_if_cancelled()
+
+
+def block_for_ever() -> str:
+    """End with a block of `blocking()` still open, in a generator that somebody keeps."""
+
+    def waits() -> Any:
+        with blocking():
+            yield 1
+
+    _kept.append(waits())
+    next(_kept[-1])
+    return "ended"
+
+
+_kept: list[Any] = []
+
+
 def in_a_fork() -> tuple[int, int, int]:
     """Fork in a task with open children; return (exit code, value there, value here)."""
     handles = [spawn(fib, 10) for _ in range(4)]
@@ -315,7 +359,8 @@ def cancelled_scope(path: str, children: int) -> float:
         with Scope() as scope:
             for _ in range(children):
                 scope.spawn(note, path, 20.0)
-            time.sleep(0.1)
+            while not os.path.exists(path):  # until somebody has started one
+                time.sleep(0.002)
             raise KeyError("the block's")
     except KeyError:
         return time.monotonic() - begun
