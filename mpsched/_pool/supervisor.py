@@ -155,14 +155,14 @@ class Supervisor:
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
-        self._spares.check()
-        self.burial.look()
         now = time.monotonic()
         if not woken or now - self._looked >= _SAFETY_S[0]:
             self._looked = now
             self._tidy()
         pool.leader.collect()
         self._take_notices()
+        self._spares.check()
+        self.burial.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
         self._cut_runs()
