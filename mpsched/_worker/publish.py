@@ -139,7 +139,8 @@ def _serve(worker: Worker, at_least: int) -> None:
         hot.want[0] = 0
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
-        ready = _wake(worker, asking)
+        # (Who has announced itself since the first look may have seen an empty ring.)
+        ready = _wake(worker, _asking(worker))
         if not hopeless and len(_asking(worker)) > ready:
             hot.want[0] = 1
     finally:
