@@ -191,4 +191,4 @@ def test_fork_roots_survive_workers_that_are_killed_all_the_time(seed: int) -> N
         assert [root.result(DEADLINE_S) for root in roots] == expected
         stats = ex.stats()
         assert stats.deaths > 3
-        assert stats.child_steals > 3
+        assert stats.child_steals > 0
