@@ -141,7 +141,8 @@ class ForkFuture(cf.Future[T]):
     def add_done_callback(self, fn: Callable[[cf.Future[T]], object]) -> None:
         """Call `fn` with this future when somebody waits for it, at the latest at the task's end."""
         if self.done():
-            fn(self)
+            # The base class calls it, and logs what it raises.
+            super().add_done_callback(fn)
             return
         self._done_callbacks.append(fn)  # type: ignore[attr-defined]
         _called_back.append(self)
