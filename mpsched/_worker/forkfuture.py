@@ -86,7 +86,7 @@ class ForkFuture(cf.Future[T]):
             return
         try:
             try:
-                value = self._handle.join()
+                value = _join(self._handle)
             except BaseException as problem:
                 if self._state == "PENDING":
                     self.set_exception(problem)
@@ -151,6 +151,16 @@ class ForkFuture(cf.Future[T]):
             # Under an event loop in the task itself, which can only go on when the child has run.
             with contextlib.suppress(RuntimeError):  # there is none
                 asyncio.get_running_loop().call_soon(self._settle)
+
+
+def _join(handle: Handle[Any]) -> Any:
+    """Join a child, which stays in its place on the stack.
+
+    So a younger child may wait for the future of an older one, as with any executor.
+    """
+    if isinstance(handle, hot.ForeignHandle) or not hot.in_task():
+        return handle.join()
+    return away.join(handle)
 
 
 def finish_callbacks() -> None:

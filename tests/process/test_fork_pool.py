@@ -281,6 +281,12 @@ def test_fork_pool_threads_and_event_loops_of_a_task_may_wait_for_its_children(
         assert run(ex, forkcalls.polled, ex) == 7
 
 
+def test_fork_pool_endless_recursion_in_a_thread_is_an_error() -> None:
+    """The recursion limit of a root that forks is not more than its threads' stacks hold."""
+    with pool(1) as ex:
+        assert run(ex, forkcalls.endless_in_a_thread) == "RecursionError"
+
+
 def test_fork_pool_scope_that_fails_cancels(tmp_path: Path) -> None:
     """What has not started never does, what runs is asked to stop, and all is waited for."""
     started = tmp_path / "started"

@@ -279,6 +279,28 @@ def in_a_fork() -> tuple[int, int, int]:
     return os.waitstatus_to_exitcode(status), there, sum(h.join() for h in handles)
 
 
+class _Endless:
+    def __lt__(self, _other: object) -> bool:
+        return sorted([_Endless(), _Endless()]) is None
+
+
+def endless_in_a_thread() -> str:
+    """Recurse for ever through C code in a thread of a task that has spawned."""
+    seen: list[str] = []
+
+    def recurse() -> None:
+        try:
+            sorted([_Endless(), _Endless()])
+        except RecursionError:
+            seen.append("RecursionError")
+
+    spawn(fib, 3).join()
+    thread = threading.Thread(target=recurse)
+    thread.start()
+    thread.join()
+    return seen[0]
+
+
 def in_a_thread() -> tuple[int, int]:
     """Spawn in a thread of the task's own, beside the task; return both values."""
     values: list[int] = []
