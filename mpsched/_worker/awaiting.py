@@ -136,6 +136,9 @@ def _step(worker: Worker, record: Away) -> bool:
         record.run()
     elif raw is not None:
         value, problem = outcome.unpickle(raw)
+        if record.entry >= 0:
+            with away.fork_lock:
+                publish.free(worker, record)
         fn, x, rest = record.fn, record.x, record.rest
         if problem is None:
             record.succeed(value)
