@@ -102,6 +102,14 @@ def test_fork_pool_items_of_a_map_may_fork() -> None:
         assert [str(one) for one in got] == ["None", "0", "None", "0"]
 
 
+def test_fork_pool_shared_arrays_that_children_make_arrive() -> None:
+    """What a result refers to lives until its home has it, and its entry is free then."""
+    with pool(3) as ex:
+        for _ in range(3):
+            assert run(ex, forkcalls.shared_results, 40) == (8 * sum(range(40)), 0)
+        assert ex.stats().child_steals > 0
+
+
 def test_fork_pool_functions_by_value_are_given_away() -> None:
     """Lambdas run elsewhere, with what they close over."""
     with pool(3) as ex:

@@ -417,3 +417,21 @@ def naps(children: int, seconds: float) -> list[bool]:
     """Nap in children; return which of them were asked to stop."""
     handles = [spawn(nap, seconds) for _ in range(children)]
     return [h.join() for h in handles]
+
+
+def made_elsewhere(number: int) -> Any:
+    """Return a shared array that this child makes."""
+    time.sleep(0.003)
+    return mpsched.shared_array(8, "i8", number)
+
+
+def shared_results(count: int) -> tuple[int, int]:
+    """Join children that return shared arrays; return (sum of all, entries still in use)."""
+    handles = [spawn(made_elsewhere, i) for i in range(count)]
+    return sum(int(h.join().sum()) for h in handles), len(_worker_here().published)
+
+
+def _worker_here() -> Any:
+    from mpsched._worker import long
+
+    return long.worker_of_task()
