@@ -8,7 +8,7 @@ run at once, in the calling thread, with the same results and errors. docs/forkj
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from mpsched._worker import eager, hot
 from mpsched._worker.blocking import blocking, run_blocking
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Handle", "blocking", "join_all", "resumable", "run_blocking", "scope", "spawn"]
 
 scope = Scope
+
+T = TypeVar("T")
 
 
 @final
@@ -76,6 +78,17 @@ def open_pool() -> WorkStealingExecutor | None:
         return None
     pool = opened._pool
     return opened if pool.width and not getattr(pool, "forked", False) else None
+
+
+def run_in(pool: WorkStealingExecutor, fn: Callable[..., T], *args: Any) -> T:
+    """Return `pool.run(fn, *args)`; who is interrupted meanwhile does not want it any more."""
+    future = pool.submit(fn, *args)
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done():  # Ctrl-C: it is asked to stop, and its end is nobody's failure
+            future._drop()
+        raise
 
 
 def outside(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:

@@ -271,7 +271,7 @@ def _run(loop: _Loop, items: Iterable[Any], grain: int | None, initial: Any) -> 
     if not hot.in_task():
         pool = forkjoin.open_pool()
         if pool is not None:
-            return pool.run(loop, parts, grain, 0, *start)
+            return forkjoin.run_in(pool, loop, parts, grain, 0, *start)
     return loop(parts, grain, 0, *start)
 
 

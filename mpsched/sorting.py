@@ -79,7 +79,7 @@ def _sorted_array(array: Any) -> Any:
     if not hot.in_task():
         pool = forkjoin.open_pool()
         if pool is not None:
-            pool.run(_sort_in_task, array)
+            forkjoin.run_in(pool, _sort_in_task, array)
             return array
     _sort_in_task(array)
     return array

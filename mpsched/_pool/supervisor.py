@@ -160,13 +160,13 @@ class Supervisor:
         for event in self._launcher.events():
             self._handle(event)
         self.limits.check()
-        self._spares.check()
-        self.burial.look()
         if not recent:
             self._looked = now
             self._tidy()
         pool.leader.collect()
         self._take_notices()
+        self._spares.check()
+        self.burial.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
         self._cut_runs()

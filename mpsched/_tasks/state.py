@@ -24,7 +24,7 @@ class TaskState(enum.IntEnum):
     # Of children only; written by home, by the parent once home is dead.
     DONE = 5  # `worker` has run it; its value lies in the entry.
     FAILED = 6  # `worker` has run it; its error lies in the entry.
-    RETURNED = 7  # its thief died before it started it; `worker` is home.
+    RETURNED = 7  # its thief died before it started it, or does not start it; `worker` is home.
     LOST = 8  # `worker` died while it ran it; nothing of it runs any more.
     DYING = 9  # `worker` died while it ran it; children of it still run. Written by the parent.
 
@@ -39,7 +39,6 @@ ALLOWED: Final[Mapping[TaskState, frozenset[TaskState]]] = {
             TaskState.REVOKED,
             TaskState.FREE,
             TaskState.RETURNED,
-            TaskState.FAILED,
         }
     ),
     # FREE, a root: the record in the result ring is the end of a run; the parent may free and reuse

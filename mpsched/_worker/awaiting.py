@@ -108,13 +108,16 @@ def wait(record: Away) -> None:
 
 def _let_others(worker: Worker, record: Away) -> None:
     """Give another worker time to take the child (`MPSCHED_DEBUG=steal`); all may be busy, though."""
+    words, layout = worker.words, worker.config.layout
+    others = [layout.block(w) + lay.B_RUN for w in range(words[lay.H_LIVE]) if w != worker.index]
     until = time.monotonic() + _PATIENT_S
     while record.kind == PUBLISHED and time.monotonic() < until:
         entry = record.entry
         if entry < 0 or worker.table.state[entry] & 255 != st.QUEUED:
             return
-        if not _leap(worker, record):
-            time.sleep(0.000_05)
+        if all(words[run] for run in others):
+            return  # nobody is free to take it
+        time.sleep(0.000_05)
 
 
 def _step(worker: Worker, record: Away) -> bool:
@@ -133,6 +136,9 @@ def _step(worker: Worker, record: Away) -> bool:
         record.run()
     elif raw is not None:
         value, problem = outcome.unpickle(raw)
+        if record.entry >= 0:
+            with away.fork_lock:
+                publish.free(worker, record)
         fn, x, rest = record.fn, record.x, record.rest
         if problem is None:
             record.succeed(value)

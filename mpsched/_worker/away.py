@@ -436,6 +436,7 @@ def first_of(failures: list[BaseException]) -> BaseException:
     return failure.with_siblings(depth.explained(failures[0]), failures[1:])
 
 
+_serial = 0
 _leaving = 0
 """Ident of the thread that has the floor in its hand."""
 
@@ -460,35 +461,46 @@ def leave() -> Away | None:
 
 
 def _leave() -> Away | None:
+    global _serial
     while True:
         try:
             floor = stack.popleft()
         except IndexError:
             return None  # the main thread has the floor in its hand, and nothing else is there
+        _serial = floor.serial
         try:
-            handle = stack.popleft()
-        except IndexError:
-            stack.appendleft(floor)
-            return None
-        serial = floor.serial + 1
-        fn = handle._fn
-        plain = False
-        if type(fn) is Away:
-            record = fn
-        elif fn is _done:
-            record = Away(DONE)
-            record.value = handle._x
-        else:
-            plain = True
-            record = Away(PUBLISHING, fn, handle._x, handle._rest)
-        # It may be what somebody remembers as `below`: so it gets a serial, whatever it is.
-        record.serial = serial
-        if plain or (record.kind == FAILED and not record.told):
-            opened.append(record)
-        handle._fn, handle._x, handle._rest = record, NOTHING, ()
-        stack.appendleft(Floor(serial))
-        if plain:
+            record, plain = _take_oldest()
+        finally:
+            # Also where a signal handler has raised: without a Floor nothing works any more.
+            stack.appendleft(floor if _serial == floor.serial else Floor(_serial))
+        if record is None or plain:
             return record
+
+
+def _take_oldest() -> tuple[Away | None, bool]:
+    """Take what is oldest off the stack; return (its record, whether it was plain)."""
+    global _serial
+    try:
+        handle = stack.popleft()
+    except IndexError:
+        return None, False
+    _serial += 1
+    fn = handle._fn
+    plain = False
+    if type(fn) is Away:
+        record = fn
+    elif fn is _done:
+        record = Away(DONE)
+        record.value = handle._x
+    else:
+        plain = True
+        record = Away(PUBLISHING, fn, handle._x, handle._rest)
+    # It may be what somebody remembers as `below`: so it gets a serial, whatever it is.
+    record.serial = _serial
+    if plain or (record.kind == FAILED and not record.told):
+        opened.append(record)
+    handle._fn, handle._x, handle._rest = record, NOTHING, ()
+    return record, plain
 
 
 def cancel(child: Handle[Any] | Away, why: BaseException) -> bool:

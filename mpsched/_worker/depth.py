@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING, Final
 
 from mpsched.errors import RecursionTooDeep
@@ -23,7 +24,7 @@ FRAMES: Final = 30_500
 MANY: Final = 50
 """Joins in a nest from which on a RecursionError is the nest's, and not that of one function."""
 
-_before: tuple[int, tuple[int, int] | None] | None = None
+_before: tuple[int, tuple[int, int] | None, int] | None = None
 
 
 def raise_limits() -> None:
@@ -52,7 +53,8 @@ def raise_limits() -> None:
         frames = int(
             FRAMES * min(1.0, (wanted if soft == unlimited else max(soft, wanted)) / STACK_BYTES)
         )
-    _before = sys.getrecursionlimit(), stack_before
+    # The recursion limit is that of all threads, so those that start meanwhile get such a stack too.
+    _before = sys.getrecursionlimit(), stack_before, threading.stack_size(STACK_BYTES)
     sys.setrecursionlimit(max(frames, _before[0]))
 
 
@@ -61,8 +63,9 @@ def restore() -> None:
     global _before
     if _before is None:
         return
-    frames, stack_before = _before
+    frames, stack_before, thread_stack = _before
     _before = None
+    threading.stack_size(thread_stack)
     if stack_before is not None:
         import resource
 

@@ -86,7 +86,7 @@ class ForkFuture(cf.Future[T]):
             return
         try:
             try:
-                value = self._handle.join()
+                value = _join(self._handle)
             except BaseException as problem:
                 if self._state == "PENDING":
                     self.set_exception(problem)
@@ -141,7 +141,8 @@ class ForkFuture(cf.Future[T]):
     def add_done_callback(self, fn: Callable[[cf.Future[T]], object]) -> None:
         """Call `fn` with this future when somebody waits for it, at the latest at the task's end."""
         if self.done():
-            fn(self)
+            # The base class calls it, and logs what it raises.
+            super().add_done_callback(fn)
             return
         self._done_callbacks.append(fn)  # type: ignore[attr-defined]
         _called_back.append(self)
@@ -150,6 +151,16 @@ class ForkFuture(cf.Future[T]):
             # Under an event loop in the task itself, which can only go on when the child has run.
             with contextlib.suppress(RuntimeError):  # there is none
                 asyncio.get_running_loop().call_soon(self._settle)
+
+
+def _join(handle: Handle[Any]) -> Any:
+    """Join a child, which stays in its place on the stack.
+
+    So a younger child may wait for the future of an older one, as with any executor.
+    """
+    if isinstance(handle, hot.ForeignHandle) or not hot.in_task():
+        return handle.join()
+    return away.join(handle)
 
 
 def finish_callbacks() -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _THREAD_STARTS: Final = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 
+_OWN_THREADS: Final = 2
+"""Python threads of a worker: the main thread and the helper."""
+
 _home: Worker | None = None
 _main = 0
 _floor: Floor = stack[0]
@@ -164,7 +167,9 @@ def begin() -> None:
     with away.fork_lock:
         hot.forking = True
         _set_careful()
-    depth.raise_limits()
+    if len(sys._current_frames()) <= _OWN_THREADS:
+        # Threads that the task, or an earlier one, has started have a small stack of their own.
+        depth.raise_limits()
     words, block = home.words, home.block
     if not home.run:
         assert home.current is not None
@@ -257,7 +262,7 @@ def _watch_threads() -> None:
     if _watched:
         return
     _watched = True
-    if len(sys._current_frames()) > 2:  # this one and the helper
+    if len(sys._current_frames()) > _OWN_THREADS:
         _expect_threads()
     elif sys.version_info >= (3, 12):
         sys.addaudithook(_audit)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mpsched._worker.away import Away
     from mpsched._worker.worker import Worker
 
+_HELD: Final = 32  # in a META word: the outcome refers to shared arrays, which the thief holds
 _KNOWN_MOST: Final = 64
 
 _known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
@@ -153,7 +154,8 @@ def store(worker: Worker, handle: int, record: Away, note: str) -> int:
     Returns the state that it is to get: DONE or FAILED.
     """
     problem = record.error
-    data, held = b"", None
+    data = b""
+    held: Any = None
     kind = ch.O_VALUE
     if problem is None:
         try:
@@ -165,7 +167,9 @@ def store(worker: Worker, handle: int, record: Away, note: str) -> int:
     table = worker.table
     table.write_child(handle, data)
     # The rest of the word says which argument was changed (stolen.py).
-    table.meta[handle] = kind | table.meta[handle] & ~ch.C_MASK
+    refers = held is not None and (kind == ch.O_VALUE or (kind == ch.O_VALUE_FILES and held[0]))
+    flag = _HELD if refers else 0
+    table.meta[handle] = kind | flag | table.meta[handle] & ~ch.C_MASK
     if held is not None:
         worker.kept[handle] = Kept(table.ident[handle], held)
     return st.DONE if problem is None else st.FAILED
@@ -212,12 +216,14 @@ class Raw(NamedTuple):
 
     Attributes:
         changed: number of an argument that the child has changed (contract.py); None if it has not.
+        held: it refers to shared arrays, which the thief holds until the entry is free.
     """
 
     failed: bool
     data: Any
     buffers: list[memoryview]
     changed: int | None
+    held: bool
 
 
 def fetch(worker: Worker, handle: int) -> Raw:
@@ -238,6 +244,7 @@ def fetch(worker: Worker, handle: int) -> Raw:
         data,
         buffers,
         meta >> FUNCTION_SHIFT if meta & ch.C_CHANGED else None,
+        bool(meta & _HELD),
     )
 
 

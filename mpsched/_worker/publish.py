@@ -43,6 +43,8 @@ _FULL: Final = 3
 
 _worker: Worker | None = None
 _busy = threading.Lock()
+_server = 0
+"""Ident of the thread that publishes."""
 _pinned: set[int] = set()
 """Ids of functions that could not be pickled with their arguments; not tried again in root `_root`."""
 _root = 0
@@ -92,7 +94,9 @@ def answer() -> None:
 
 def _begin(worker: Worker, now: int) -> None:
     """Start the accounts of another root."""
-    global _root, _begun_ns, _spent_ns, _gained_ns, _gains
+    global _root, _begun_ns, _spent_ns, _gained_ns, _gains, _busy
+    if _busy.locked() and not _server:
+        _busy = threading.Lock()  # a signal handler has raised between the lock and its `try`
     _root, _begun_ns = worker.run, now
     _spent_ns = _gained_ns = _gains = 0
     _pinned.clear()
@@ -129,9 +133,11 @@ def _asking(worker: Worker) -> list[int]:
 
 def _serve(worker: Worker, at_least: int) -> None:
     """Publish, and wake those who asked, but for somebody who is doing it already."""
+    global _server
     if worker.in_section == threading.get_ident() or not _busy.acquire(blocking=False):
         return
     try:
+        _server = threading.get_ident()
         asking = _asking(worker)
         hopeless = _publish_many(worker, max(at_least, len(asking) - _ready(worker)))
         if asking and not hopeless:
@@ -139,10 +145,12 @@ def _serve(worker: Worker, at_least: int) -> None:
         hot.want[0] = 0
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
-        ready = _wake(worker, asking)
+        # (Who has announced itself since the first look may have seen an empty ring.)
+        ready = _wake(worker, _asking(worker))
         if not hopeless and len(_asking(worker)) > ready:
             hot.want[0] = 1
     finally:
+        _server = 0
         _busy.release()
 
 
@@ -253,7 +261,11 @@ def collect(worker: Worker) -> None:
     """Take outcomes out of the entries, which are needed; `fork_lock` held. Runs nothing of the user's."""
     for entry in worker.children.collectable():
         record = worker.published.get(entry)
-        if record is not None and worker.table.state[entry] & 255 in {st.DONE, st.FAILED}:
+        if (
+            record is not None
+            and record.kind == away.PUBLISHED
+            and worker.table.state[entry] & 255 in {st.DONE, st.FAILED}
+        ):
             take_outcome(worker, record)
 
 
@@ -268,12 +280,16 @@ def take_outcome(worker: Worker, record: Away) -> None:
         # It was in files of a thief that has died since: as if it had died in the child.
         lose(worker, record, thief, None, None)
         return
+    record.value = raw
+    if raw.held:
+        # It refers to memory of the thief's: the entry stays until it is unpickled.
+        record.kind = away.FETCHED
+        return
     _gained_ns += table.started[entry]
     _gains += 1
     # Of the whole root: where most children are tiny, the few others have nearly all of the work.
     worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
     free(worker, record)
-    record.value = raw
     record.kind = away.FETCHED
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from mpsched._worker import away, hot, long
@@ -141,6 +142,8 @@ def _enter(wanted: Any) -> _Suspended | None:
         made = getattr(function, _MARK, None)
         if made is None:
             return None
+        if isinstance(function, types.MethodType):
+            args = (function.__self__, *args)
         if record is None:
             record = wanted._fn = Away(INLINE, fn, x, rest)
             wanted._x, wanted._rest = NOTHING, ()

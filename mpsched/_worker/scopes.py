@@ -67,6 +67,9 @@ class Scope:
         handles = self._handles
         if problem is not None:
             self._open = False
+            if isinstance(problem, KeyboardInterrupt) and not hot.in_task():
+                ask_to_stop(handles)
+                return
             failure.with_siblings(problem, abandon(handles))
             return
         failures: list[BaseException] = []
@@ -79,6 +82,9 @@ class Scope:
                 handle.join()
             except BaseException as error:
                 self._open = False
+                if is_interrupt(error, handle):
+                    ask_to_stop(handles)
+                    raise
                 failures = [error, *abandon(handles[number + 1 :])]
                 break
         self._open = False
@@ -112,9 +118,22 @@ def abandon(handles: Sequence[Handle[Any]]) -> list[BaseException]:
             if id(handle) not in asked:
                 failures.append(problem)
         except BaseException as problem:
+            if is_interrupt(problem, handle):
+                raise
             failures.append(problem)
     failures.reverse()
     return failures
+
+
+def is_interrupt(problem: BaseException, handle: Handle[Any]) -> bool:
+    """Whether it is Ctrl-C in the program that waits, and not what the child has raised."""
+    return isinstance(problem, KeyboardInterrupt) and not hot.in_task() and not handle.done()
+
+
+def ask_to_stop(handles: Sequence[Handle[Any]]) -> None:
+    """Prevent the start of children, ask those that run to stop, and wait for none."""
+    for handle in handles:
+        cancel(handle)
 
 
 def cancel(handle: Handle[Any]) -> bool:
@@ -159,6 +178,9 @@ def join_all(*calls: Iterable[Any]) -> tuple[Any, ...]:
         try:
             values[number] = handles[number].join()
         except BaseException as problem:
+            if is_interrupt(problem, handles[number]):
+                ask_to_stop(handles)
+                raise
             failures[number] = problem
     if failures:
         first, *others = [failures[number] for number in sorted(failures)]

@@ -12,6 +12,7 @@ import mpsched
 from mpsched import WorkStealingExecutor
 from tests.contract.conftest import settle
 from tests.support import fork_calls as calls
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,3 +104,28 @@ def test_in_place_sort_of_a_list_is_never_silently_wrong(four: WorkStealingExecu
         else:
             assert found == sorted(values) or four.stats().changed > changed
     assert told or four.stats().changed
+
+
+def test_loop_of_the_program_that_is_interrupted_ends_in_silence() -> None:
+    """Ctrl-C while a loop runs in the open pool: KeyboardInterrupt, and nobody's failure is logged."""
+    result = run_script(
+        """
+        import os, signal, threading
+        import mpsched
+        from tests.support import fork_calls
+
+        table = mpsched.shared_array(3000, "u1")
+
+        def interrupt():
+            fork_calls.wait_until_marked(table, 3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        try:
+            with mpsched.WorkStealingExecutor(2):
+                fork_calls.for_each_mark(table, 0.01, None)
+        except KeyboardInterrupt:
+            print(int(table.sum()) < 3000)
+        """
+    )
+    assert (result.rc, result.err, result.out) == (0, "", "True\n")

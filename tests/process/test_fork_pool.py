@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mpsched
+from mpsched._shm import layout as lay
 from tests.support import forkcalls
-from tests.support.pools import DEADLINE_S, pool
+from tests.support.pools import DEADLINE_S, pool, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +100,14 @@ def test_fork_pool_items_of_a_map_may_fork() -> None:
         assert list(ex.map(forkcalls.fib, range(15))) == [forkcalls.fib(n) for n in range(15)]
         got = list(ex.map(forkcalls.careless, [0, 2, 0, 1], return_exceptions=True))
         assert [str(one) for one in got] == ["None", "0", "None", "0"]
+
+
+def test_fork_pool_shared_arrays_that_children_make_arrive() -> None:
+    """What a result refers to lives until its home has it, and its entry is free then."""
+    with pool(3) as ex:
+        for _ in range(3):
+            assert run(ex, forkcalls.shared_results, 40) == (8 * sum(range(40)), 0)
+        assert ex.stats().child_steals > 0
 
 
 def test_fork_pool_functions_by_value_are_given_away() -> None:
@@ -208,6 +217,7 @@ def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
     """A chain of 10,000 plain joins fits into a worker's stack."""
     with pool(1) as ex:
         assert run(ex, forkcalls.deep, 10_000) == 10_000
+        assert run(ex, forkcalls.deep_by_keyword, 10_000) == 10_000
 
 
 def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
@@ -220,6 +230,37 @@ def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
         assert "resumable" in text
         assert run(ex, forkcalls.fib, 10) == 55
         assert [worker.pid for worker in ex.stats().workers] == before
+
+
+def test_fork_pool_a_chain_left_open_is_too_deep_as_well() -> None:
+    """Children that nobody joins nest too, at their tasks' ends; the error comes soon."""
+    with pool(1) as ex:
+        with pytest.raises(mpsched.errors.RecursionTooDeep, match="grain"):
+            run(ex, forkcalls.leave_open, 300_000)
+        assert run(ex, forkcalls.fib, 10) == 55
+
+
+def test_fork_pool_root_that_was_asked_to_stop_starts_no_more_children(tmp_path: Path) -> None:
+    """After its own TaskCancelled the children that it leaves open are dropped."""
+    started = tmp_path / "started"
+    with pool(1) as ex:
+        future = ex.submit(forkcalls.asked_to_stop, str(started), 20)
+        wait_until(started.exists, "the first child has started")
+        assert not future.cancel()
+        with pytest.raises(mpsched.errors.TaskCancelled):
+            future.result(timeout=DEADLINE_S)
+        assert len(started.read_text()) == 1
+
+
+def test_fork_pool_block_that_is_left_open_ends_with_its_task() -> None:
+    """A worker does not count as blocked when the task is over that said so."""
+    with pool(1) as ex:
+        assert run(ex, forkcalls.block_for_ever) == "ended"
+        inner: Any = ex._pool
+        blocked = inner.layout.block(0) + lay.B_BLOCKED
+        assert inner.segment.words[blocked] == 0
+        assert run(ex, forkcalls.block_for_ever) == "ended"
+        assert inner.segment.words[blocked] == 0
 
 
 def test_fork_pool_fork_of_a_task_runs_its_children_itself() -> None:
@@ -246,6 +287,12 @@ def test_fork_pool_threads_and_event_loops_of_a_task_may_wait_for_its_children(
         assert run(ex, forkcalls.in_an_event_loop, ex, 5) == list(range(5))
         assert run(ex, forkcalls.futures_in_threads, ex, 5) == list(range(5))
         assert run(ex, forkcalls.polled, ex) == 7
+
+
+def test_fork_pool_endless_recursion_in_a_thread_is_an_error() -> None:
+    """The recursion limit of a root that forks is not more than its threads' stacks hold."""
+    with pool(1) as ex:
+        assert run(ex, forkcalls.endless_in_a_thread) == "RecursionError"
 
 
 def test_fork_pool_scope_that_fails_cancels(tmp_path: Path) -> None:

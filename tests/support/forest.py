@@ -130,7 +130,7 @@ class World:
     def start(self, worker: int, handle: int) -> bool:
         """The second half; False if the child must not be called."""
         if self.table.cancel[handle]:
-            self.rings.state[handle] = st.word(st.FAILED, worker)
+            self.rings.state[handle] = st.word(st.RETURNED, self.layout.home_of(handle))
             self.words[self.layout.block(worker) + lay.B_RUN] = 0
             return False
         self.rings.state[handle] = st.word(st.RUNNING, worker)

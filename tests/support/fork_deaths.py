@@ -112,6 +112,14 @@ def holding_both(folder: str) -> str:
     return child.join()
 
 
+def late_child(folder: str) -> str:
+    """Spawn a child when the test says so; it runs elsewhere until the test lets it go on."""
+    hold(folder, "home")
+    child = mpsched.spawn(hold, folder, "child")
+    away(folder, "child")
+    return child.join()
+
+
 def asked(folder: str) -> tuple[str, bool]:
     """Whether a child elsewhere saw that its root was cancelled."""
     child = mpsched.spawn(heeding, folder)

@@ -12,6 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from mpsched._worker.blocking import blocking
 from mpsched._worker.hot import spawn
 from mpsched._worker.scopes import Scope
 
@@ -219,6 +220,49 @@ def too_deep(levels: int) -> tuple[str, str]:
     raise AssertionError("it was not too deep")
 
 
+def deep_by_keyword(levels: int) -> int:
+    return 0 if not levels else 1 + spawn(deep_by_keyword, levels=levels - 1).join()
+
+
+def leave_open(levels: int) -> int:
+    """Leave a child open that does the same."""
+    if levels:
+        spawn(leave_open, levels - 1)
+    return levels
+
+
+def asked_to_stop(path: str, children: int) -> None:
+    """Join nappers that have written a line each, oldest first."""
+    for h in [spawn(note_and_stop, path) for _ in range(children)]:
+        h.join()
+
+
+def note_and_stop(path: str) -> None:
+    """Write a line, wait to be asked to stop, and do."""
+    with open(path, "a") as file:
+        file.write("x")
+    task = mpsched.current_task()
+    assert task is not None
+    while not task.cancelled:
+        time.sleep(0.001)
+    task.raise_if_cancelled()
+
+
+def block_for_ever() -> str:
+    """End with a block of `blocking()` still open, in a generator that somebody keeps."""
+
+    def waits() -> Any:
+        with blocking():
+            yield 1
+
+    _kept.append(waits())
+    next(_kept[-1])
+    return "ended"
+
+
+_kept: list[Any] = []
+
+
 def in_a_fork() -> tuple[int, int, int]:
     """Fork in a task with open children; return (exit code, value there, value here)."""
     handles = [spawn(fib, 10) for _ in range(4)]
@@ -233,6 +277,28 @@ def in_a_fork() -> tuple[int, int, int]:
         there = int(pipe.read())
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status), there, sum(h.join() for h in handles)
+
+
+class _Endless:
+    def __lt__(self, _other: object) -> bool:
+        return sorted([_Endless(), _Endless()]) is None
+
+
+def endless_in_a_thread() -> str:
+    """Recurse for ever through C code in a thread of a task that has spawned."""
+    seen: list[str] = []
+
+    def recurse() -> None:
+        try:
+            sorted([_Endless(), _Endless()])
+        except RecursionError:
+            seen.append("RecursionError")
+
+    spawn(fib, 3).join()
+    thread = threading.Thread(target=recurse)
+    thread.start()
+    thread.join()
+    return seen[0]
 
 
 def in_a_thread() -> tuple[int, int]:
@@ -315,7 +381,8 @@ def cancelled_scope(path: str, children: int) -> float:
         with Scope() as scope:
             for _ in range(children):
                 scope.spawn(note, path, 20.0)
-            time.sleep(0.1)
+            while not os.path.exists(path):  # until somebody has started one
+                time.sleep(0.002)
             raise KeyError("the block's")
     except KeyError:
         return time.monotonic() - begun
@@ -350,3 +417,21 @@ def naps(children: int, seconds: float) -> list[bool]:
     """Nap in children; return which of them were asked to stop."""
     handles = [spawn(nap, seconds) for _ in range(children)]
     return [h.join() for h in handles]
+
+
+def made_elsewhere(number: int) -> Any:
+    """Return a shared array that this child makes."""
+    time.sleep(0.003)
+    return mpsched.shared_array(8, "i8", number)
+
+
+def shared_results(count: int) -> tuple[int, int]:
+    """Join children that return shared arrays; return (sum of all, entries still in use)."""
+    handles = [spawn(made_elsewhere, i) for i in range(count)]
+    return sum(int(h.join().sum()) for h in handles), len(_worker_here().published)
+
+
+def _worker_here() -> Any:
+    from mpsched._worker import long
+
+    return long.worker_of_task()

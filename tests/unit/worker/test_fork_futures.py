@@ -59,6 +59,18 @@ def test_fork_future_wait_and_as_completed_join(run: Callable[..., Any]) -> None
     run(parent)
 
 
+def test_fork_future_of_an_older_sibling_may_be_waited_for(run: Callable[..., Any]) -> None:
+    """A child that got the future of an older one waits for it, in either order of joins."""
+
+    def parent() -> None:
+        for order in (1, -1):
+            older = submit(pow, 2, 3)
+            younger = submit(lambda f: f.result() + 1, older)
+            assert [f.result() for f in (older, younger)[::order]] == [8, 9][::order]
+
+    run(parent)
+
+
 def test_fork_future_error_is_raised_and_kept(run: Callable[..., Any]) -> None:
     """`exception` gives it, `result` raises it, and it fails the task no more."""
 
