@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from mpsched._base import cpus
 from mpsched._base.settings import Settings
+from mpsched._intask import ExecutorInTask, identity, not_callable
 from mpsched._pool import lifecycle, options as opt
 from mpsched._pool.core import Pool, PoolOptions
 from mpsched._pool.future import Future
@@ -22,14 +23,12 @@ from mpsched._pool.maps import start_map
 from mpsched._pool.report import CloseReport
 from mpsched._pool.serial import SerialPool
 from mpsched._pool.stats import PoolStats, WorkerStats
-from mpsched._worker import context
-from mpsched.errors import NestedSubmit, PoolInWorker
+from mpsched.errors import PoolInWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
-    from mpsched._shm.segment import Segment
     from mpsched.arrays import Shared
 
 __all__ = [
@@ -83,7 +82,7 @@ class _Submitting:
             PendingLimitReached: see `max_pending`.
         """
         if not callable(fn):
-            raise TypeError(_not_callable(fn))
+            raise TypeError(not_callable(fn))
         return self._pool.submit(fn, args, kwargs, self._options, self._index)
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -432,84 +431,10 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __reduce__(self) -> Any:
-        return ExecutorInTask, (_identity(getattr(self._pool, "segment", None)),)
+        return ExecutorInTask, (identity(getattr(self._pool, "segment", None)),)
 
     def __repr__(self) -> str:
         return f"<mpsched.WorkStealingExecutor workers={self._pool.width} state={self.state}>"
-
-
-class ExecutorInTask(cf.Executor):
-    """What an executor is inside a task of its pool: what it is given are children of that task.
-
-    Waiting for them never deadlocks, on one worker either: who waits helps. They are finished when the
-    task is, joined or not.
-    """
-
-    def __init__(self, pool: int, options: dict[str, Any] | None = None) -> None:
-        self._pool = pool
-        self._options = options or {}
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> cf.Future[T]:
-        """Spawn a child; return its future.
-
-        Raises:
-            NestedSubmit: the task runs in another pool, or this is no task.
-            TypeError: `fn` cannot be called, or an option that a child cannot have was chosen.
-        """
-        if not callable(fn):
-            raise TypeError(_not_callable(fn))
-        worker = context._worker
-        if worker is None or not self._pool or _identity(worker.segment) != self._pool:
-            raise NestedSubmit(
-                f"{getattr(fn, '__qualname__', fn)!r} cannot be submitted here to the pool of another "
-                "process: return what is to be done next and submit it there, or make a pool of its own"
-            )
-        from mpsched._worker import forkfuture
-
-        return forkfuture.submit(fn, args, kwargs, self._options)
-
-    def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Return `submit(fn, *args, **kwargs).result()`."""
-        return self.submit(fn, *args, **kwargs).result()
-
-    def map(
-        self,
-        fn: Callable[..., T],
-        /,
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int | None = None,
-    ) -> Iterator[T]:
-        """Call `fn` with the items of the iterables, each call a child; results in order.
-
-        `timeout` and `chunksize` change nothing: who waits may be the one who has to run it, and pieces
-        are as large as a thief can get. `mpsched.parallel.map` costs less for many small items.
-        """
-        return self.starmap(fn, zip(*iterables, strict=False))
-
-    def starmap(self, fn: Callable[..., T], iterable: Iterable[Iterable[Any]], /) -> Iterator[T]:
-        """Like `map`, with each item unpacked as the arguments: `fn(*item)`."""
-        futures = [self.submit(fn, *item) for item in iterable]
-        return (future.result() for future in futures)
-
-    def options(self, **changes: Any) -> ExecutorInTask:
-        """Return a view whose children have a name; a child has no other option of its own."""
-        opt.changed(opt.DEFAULT, changes)
-        return ExecutorInTask(self._pool, self._options | changes)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Do nothing: the pool is the program's, and children end with their task."""
-
-    def __reduce__(self) -> Any:
-        return ExecutorInTask, (self._pool, self._options)
-
-
-def _identity(segment: Segment | None) -> int:
-    """Return what tells a pool from every other one, in each of its processes; 0: it has ended."""
-    try:
-        return 0 if segment is None else os.fstat(segment.fd).st_ino
-    except OSError:
-        return 0
 
 
 def run(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -587,11 +512,6 @@ def _method(mp_context: Any) -> str:
     if method not in METHODS:
         raise ValueError(f"mp_context must be one of {', '.join(METHODS)}, not {mp_context!r}")
     return str(method)
-
-
-def _not_callable(fn: object) -> str:
-    hint = "it was called already? write submit(fn, x), not submit(fn(x))"
-    return f"the first argument must be a function, not {type(fn).__name__} ({fn!r:.100}); {hint}"
 
 
 def _refuse_while_a_worker_starts() -> None:
