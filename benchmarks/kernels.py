@@ -12,6 +12,7 @@ and where it is measured there, a form for Dask, whose tasks may wait for tasks 
 
 from __future__ import annotations
 
+import importlib
 import hashlib
 import struct
 import time
@@ -84,8 +85,7 @@ def _dask_submit(fn: Callable[..., Any], *args: Any) -> Any:
 
 def _dask_wait(futures: list[Any]) -> list[Any]:
     """Wait in a task for tasks; the worker takes up others meanwhile."""
-    import distributed
-
+    distributed: Any = importlib.import_module("distributed")  # untyped in part
     client = distributed.get_client()
     distributed.secede()
     try:

@@ -67,8 +67,11 @@ class _Unread:
 
     def __del__(self) -> None:
         error = self._load()[1] if self._load is not None else None
-        # A pool that is closed, by Ctrl-C for one, cancels what is open: that is nobody's failure.
-        if error is not None and not isinstance(error, cf.CancelledError):
+        # A pool that is closed, by Ctrl-C for one, cancels what is open and ends what runs: that is
+        # nobody's failure.
+        if isinstance(error, cf.CancelledError) or getattr(error, "cause", None) == "close":
+            return
+        if error is not None:
             _LOG.error("%s failed and nobody read it", self._text, exc_info=error)
 
 

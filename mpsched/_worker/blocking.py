@@ -5,12 +5,13 @@ See README.md, "Blocking".
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
-from mpsched._worker import long, publish
+from mpsched._worker import depth, long, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,11 +107,21 @@ def run_blocking(fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T
     asks for the result. For one long wait use `blocking`, which gives the core to others; a function
     that computes should be spawned, because threads of one process share its interpreter.
     """
-    return _threads().submit(fn, *args, **kwargs)
+    before = threading.stack_size(depth.STACK_BYTES)  # see `deep_threads`; of address space only
+    try:
+        return _threads().submit(fn, *args, **kwargs)
+    finally:
+        threading.stack_size(before)
+
+
+def deep_threads() -> int:
+    """Return how many threads of `run_blocking` there may be; they stand a raised recursion limit."""
+    if _pool is None or _pool_pid != os.getpid():
+        return 0
+    return sum(thread.is_alive() for thread in list(_pool._threads))  # noqa: SLF001 - it tells nobody
 
 
 def _threads() -> ThreadPoolExecutor:
-    import os
     from concurrent.futures import ThreadPoolExecutor
 
     global _pool, _pool_pid

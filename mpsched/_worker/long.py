@@ -167,7 +167,9 @@ def begin() -> None:
     with away.fork_lock:
         hot.forking = True
         _set_careful()
-    if len(sys._current_frames()) <= _OWN_THREADS:
+    blocking = sys.modules.get("mpsched._worker.blocking")
+    deep = 0 if blocking is None else blocking.deep_threads()
+    if len(sys._current_frames()) - deep <= _OWN_THREADS:
         # Threads that the task, or an earlier one, has started have a small stack of their own.
         depth.raise_limits()
     words, block = home.words, home.block

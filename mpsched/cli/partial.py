@@ -121,7 +121,7 @@ class FileSink:
         """Append what has been put, in one write.
 
         Raises:
-            Broken: Disk full, or the like. The file is as it was before.
+            Broken: Disk full, or the like. The rows that it took as a whole stay.
         """
         if not self._waiting:
             return
@@ -131,8 +131,7 @@ class FileSink:
             opened.companion.append(item for item, _ in self._waiting)
             write_all(opened.descriptor, b"".join(row for _, row in self._waiting))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(opened.descriptor, opened.size)
+            self._keep_whole_rows(opened)
             self._waiting.clear()
             raise Broken(
                 f"{self._path} cannot be written: {error.strerror};"
@@ -143,6 +142,18 @@ class FileSink:
             opened.size += len(row)
         self._waiting.clear()
         self._dirty = True
+
+    def _keep_whole_rows(self, opened: _Opened) -> None:
+        """Cut the file behind the last row that was written as a whole."""
+        with contextlib.suppress(OSError):
+            written = os.fstat(opened.descriptor).st_size - opened.size
+            for item, row in self._waiting:
+                written -= len(row)
+                if written < 0:
+                    break
+                opened.rows.add(item.i, opened.size)
+                opened.size += len(row)
+            os.ftruncate(opened.descriptor, opened.size)
 
     def tick(self) -> None:
         """Bring the rows to the disk, at most once a second.
