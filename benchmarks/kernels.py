@@ -12,8 +12,8 @@ and where it is measured there, a form for Dask, whose tasks may wait for tasks 
 
 from __future__ import annotations
 
-import importlib
 import hashlib
+import importlib
 import struct
 import time
 from typing import TYPE_CHECKING, Any
