@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, contract, hot, long, outcome, publish, stolen
+from mpsched._worker import away, contract, hot, long, outcome, publish, signals, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
 from mpsched._worker.hot import Floor, _done, pop, push, stack
 from mpsched.errors import TaskCancelled
@@ -81,6 +81,7 @@ def wait(record: Away) -> None:
         return
     # What failed here while this waits, and has to be found at its own join or at its task's end.
     aside: list[Handle[Any]] = []
+    held = signals.hold()
     lingered = False
     fruitless = 0
     if long.stealing and long.width() > 1:
@@ -104,6 +105,8 @@ def wait(record: Away) -> None:
     finally:
         for handle in reversed(aside):
             push(handle)
+        if held:
+            signals.release()
 
 
 def _let_others(worker: Worker, record: Away) -> None:
@@ -310,6 +313,18 @@ def _linger(worker: Worker, record: Away) -> bool:
     return False
 
 
+def _rung(worker: Worker, patience: float) -> bool:
+    """Sleep on the bell; a handler of the task may end the wait here."""
+    held = signals.held()
+    if not held:
+        return worker.bell.wait(patience)
+    signals.release()
+    try:
+        return worker.bell.wait(patience)
+    finally:
+        signals.hold()
+
+
 def _sleep(worker: Worker, record: Away) -> bool:
     """Sleep until the child has ended or something below it can be had; False if it did not sleep."""
     settings, words, layout = worker.settings, worker.words, worker.config.layout
@@ -333,7 +348,7 @@ def _sleep(worker: Worker, record: Away) -> bool:
         while not _changed(worker, record, word):
             words[block + lay.B_PARKS] += 1
             slept = True
-            if worker.bell.wait(patience):
+            if _rung(worker, patience):
                 break
             # Nobody answered: ask the helper, which can while that worker's main thread computes.
             for other, *_ in _runners(worker, record):

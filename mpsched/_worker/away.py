@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import failure
-from mpsched._worker import depth, hot
+from mpsched._worker import depth, hot, signals
 from mpsched._worker.hot import NOTHING, Floor, _done, pop, stack
 from mpsched.errors import TaskCancelled
 
@@ -137,13 +137,20 @@ class Away:
         fn, x, rest = self.fn, self.x, self.rest
         assert fn is not None
         below = None
+        held = signals.held()
         try:
             below = newest()
+            if held:
+                signals.release()  # not while the task's own code runs
             value = fn(x, *rest) if rest else fn(x)
+            if held:
+                signals.hold()
         except BaseException as problem:
             # Stores first: there may be no room on the stack for a call.
             self.error, self.kind = problem, FAILED
             self.fn, self.x, self.rest, self.held = None, NOTHING, (), None
+            if held:
+                signals.hold()
             if below is not None:
                 self.error = ended_by(problem, below)
         else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
-from mpsched._worker import long, publish
+from mpsched._worker import long, publish, signals
 from mpsched._worker.chunk import Chunk
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def start(worker: Worker) -> threading.Thread:
 
 def _serve(worker: Worker) -> None:
     bell = worker.helper_bells[worker.index]
+    signals.refuse()
     while True:
         bell.wait(None)
         long.helping(True)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec
-from mpsched._worker import awaiting, context, forked, helper, idle, long, outcome, publish
+from mpsched._worker import (
+    awaiting,
+    context,
+    forked,
+    helper,
+    idle,
+    long,
+    outcome,
+    publish,
+    signals,
+)
 from mpsched._worker.run import Runner
 from mpsched._worker.worker import Worker
 
@@ -37,6 +47,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     long.enter(worker)
     awaiting.enter(worker)
     publish.enter(worker)
+    signals.enter()
     if not _initialise(worker, config):
         _leave(worker, 1)
         return

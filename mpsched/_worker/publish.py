@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, hot, long, outcome
+from mpsched._worker import away, hot, long, outcome, signals
 
 if TYPE_CHECKING:
     from mpsched._worker.away import Away
@@ -132,6 +132,16 @@ def _asking(worker: Worker) -> list[int]:
 
 
 def _serve(worker: Worker, at_least: int) -> None:
+    """Publish, and wake those who asked, while no handler of the task's can raise."""
+    held = signals.hold()
+    try:
+        _publish_for(worker, at_least)
+    finally:
+        if held:
+            signals.release()
+
+
+def _publish_for(worker: Worker, at_least: int) -> None:
     """Publish, and wake those who asked, but for somebody who is doing it already."""
     global _server
     if worker.in_section == threading.get_ident() or not _busy.acquire(blocking=False):

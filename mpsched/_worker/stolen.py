@@ -9,7 +9,7 @@ from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
 from mpsched._tasks import children as ch, failure, state as st
 from mpsched._tasks.table import FUNCTION_SHIFT
-from mpsched._worker import away, blocking, contract, hot, long, outcome
+from mpsched._worker import away, blocking, contract, hot, long, outcome, signals
 from mpsched.errors import DecodeError, TaskCancelled
 
 if TYPE_CHECKING:
@@ -57,7 +57,17 @@ def take(worker: Worker, victim: int, still: Callable[[], bool] | None = None) -
 
 
 def run(worker: Worker, entry: int) -> None:
-    """Run a child that this worker has taken, from the announcement to the outcome."""
+    """Run a child that this worker has taken; signals wait but for the child's own code."""
+    held = signals.hold()
+    try:
+        _run(worker, entry)
+    finally:
+        if held:
+            signals.release()
+
+
+def _run(worker: Worker, entry: int) -> None:
+    """Run a child, from the announcement to the outcome."""
     table, words, block = worker.table, worker.words, worker.block
     home = worker.config.layout.home_of(entry)
     outermost = not worker.run

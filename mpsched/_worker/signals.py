@@ -1,0 +1,61 @@
+"""Keeping a task's signal handlers out of fork-join's own sections. See README.md, "Handlers".
+
+A handler that raises, as the usual time limit by `signal.setitimer` does, raises between any two lines of
+the main thread. In the task that is what it is for. Between the lines of a steal it would leave a child
+that nobody has. So signals wait there; the task's code, and every sleep, runs without that.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+_NAMES = (
+    "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD",
+    "SIGIO", "SIGWINCH", "SIGURG",
+)  # fmt: skip
+_HELD = {getattr(signal, name) for name in _NAMES if hasattr(signal, name)}
+_main = 0
+_normal: set[int] = set()
+_before: set[int] | None = None
+"""The mask to go back to; None while signals are not held."""
+
+
+def enter() -> None:
+    """Hold signals in the sections of this thread from now on: a worker's main thread, once."""
+    global _main, _normal
+    if hasattr(signal, "pthread_sigmask"):
+        _main = threading.get_ident()
+        _normal = set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def refuse() -> None:
+    """Leave all signals to the other threads: the helper, whose part none of them is."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+
+
+def held() -> bool:
+    """Whether signals wait in this thread."""
+    return _before is not None and threading.get_ident() == _main
+
+
+def hold() -> bool:
+    """Let signals wait from here on; False if they do already, or if this is another thread."""
+    global _before
+    if _before is not None or threading.get_ident() != _main:
+        return False
+    try:
+        _before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _HELD))
+    except BaseException:  # of a handler whose signal came just before
+        signal.pthread_sigmask(signal.SIG_SETMASK, _normal)
+        raise
+    return True
+
+
+def release() -> None:
+    """Let them come again; here, if some have waited, and what their handlers raise is raised here."""
+    global _before
+    before, _before = _before, None
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
