@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import io
 import os
 import pickle
@@ -116,6 +115,8 @@ def _print(value: Any) -> bytes | None:
     data = stream.getbuffer()
     if not buffers and len(data) <= _SMALL:
         return bytes(data)
+    import hashlib  # 3 ms of a worker's start, for large arguments only
+
     digest = hashlib.blake2b(data, digest_size=32)
     for buffer in buffers:
         digest.update(buffer.raw())
