@@ -216,20 +216,27 @@ cancel_published: Callable[[Away, BaseException], bool] = _nothing_published
 
 def join(handle: Handle[Any]) -> Any:
     """Join a child that is not the newest, or not private. Main thread."""
-    with fork_lock:
-        fn = handle._fn
-        if fn is _done:
-            return handle._x
-        if type(fn) is Away:
-            record = fn
-        else:
-            # It is on the stack, or popped by the caller a moment ago.
-            record = handle._fn = Away(INLINE, fn, handle._x, handle._rest)
-            handle._x, handle._rest = NOTHING, ()
-    if record is fn:
+    record, fresh = _recorded(handle, INLINE)
+    if record is None:
+        return handle._x
+    if not fresh:
         return record.outcome()
     record.run()
     return record.tell()
+
+
+def _recorded(handle: Handle[Any], kind: int) -> tuple[Away | None, bool]:
+    """Return the record of a handle, and whether it was made now, of that kind; None: it is done."""
+    with fork_lock:
+        fn = handle._fn
+        if fn is _done:
+            return None, False
+        if type(fn) is Away:
+            return fn, False
+        # It is on the stack, or popped by the caller a moment ago.
+        record = handle._fn = Away(kind, fn, handle._x, handle._rest)
+        handle._x, handle._rest = NOTHING, ()
+        return record, True
 
 
 def join_in_thread(handle: Handle[Any]) -> Any:
@@ -237,15 +244,9 @@ def join_in_thread(handle: Handle[Any]) -> Any:
 
     It is run here if nobody has begun it; what it spawns runs at once then. No stack is touched.
     """
-    with fork_lock:
-        fn = handle._fn
-        if fn is _done:
-            return handle._x
-        if type(fn) is Away:
-            record = fn
-        else:
-            record = handle._fn = Away(PINNED, fn, handle._x, handle._rest)
-            handle._x, handle._rest = NOTHING, ()
+    record, _ = _recorded(handle, PINNED)
+    if record is None:
+        return handle._x
     while record.kind < DONE:
         with fork_lock:
             if record.kind == PUBLISHED:
