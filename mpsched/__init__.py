@@ -3,7 +3,7 @@
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
 #   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
 #   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
-#   testing.py    for tests of code that uses this package
+#   testing/      for tests of code that uses this package
 #   arrays.py     arrays that several processes write, and what `executor.share` gives
 #   errors.py     every exception
 #   cli/          the command `mpsched`, also `python -m mpsched`

@@ -1,4 +1,4 @@
-"""For tests of code that uses mpsched.
+"""Recursive code under a schedule that a seed decides.
 
 `ForkPool` runs recursive code in this process, under a schedule that a seed decides: children run at
 once, later or at their join, on their own arguments or on copies, as they would in a real pool. A test
