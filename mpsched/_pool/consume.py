@@ -62,7 +62,9 @@ def _results(
 ) -> Generator[Iterable[Any], None, None]:
     """Yield the results, some at a time; what raises here ends the iteration."""
     position = 0
+    # Said, then taken out; pairs with Pool.run_finished.
     run._started = True
+    run._pool.forget(run)
     complete = False
     try:
         while True:

@@ -404,9 +404,19 @@ class Pool:
             self.runs.remove(run)
         except KeyError:
             return
-        if not run.seen():
-            self.unseen.append(run)
+        # Added, then looked: whoever begins to read it says so, then takes it out.
+        self.unseen.append(run)
+        if run.seen():
+            self.forget(run)
         self.collector_bell.wake()
+
+    def forget(self, run: MapRun) -> bool:
+        """Keep nothing of a map for its report; False if it was not kept. Any thread."""
+        try:
+            self.unseen.remove(run)
+        except ValueError:
+            return False
+        return True
 
     # --- asking ---------------------------------------------------------------------------------------
 

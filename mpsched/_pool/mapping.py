@@ -451,7 +451,7 @@ class MapRun:
         self._pool.ring()
 
     def report(self) -> None:
-        """Log failures that nobody saw, once: the pool is being left."""
+        """Log failures that nobody has read, once: nobody can any more, or the pool is left."""
         if self._started:
             return
         total = self.total

@@ -263,10 +263,15 @@ class Supervisor:
         leader.settled()
 
     def _report_runs(self) -> None:
+        """Report the maps that ended unread: once nobody can read them, all when the pool is left.
+
+        Until then they keep their results, and whatever their functions refer to.
+        """
         pool = self._pool
-        if self.draining and pool.idle():
-            while pool.unseen:
-                pool.unseen.pop().report()
+        leaving = self.draining and pool.idle()
+        for run in list(pool.unseen):
+            if (leaving or run.dropped()) and pool.forget(run):
+                run.report()
 
     # --- workers ----------------------------------------------------------------------------------------
 
