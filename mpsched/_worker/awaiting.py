@@ -315,7 +315,7 @@ def _linger(worker: Worker, record: Away) -> bool:
         return True
     words, waits = worker.words, worker.block + lay.B_WAITS
     word = worker.table.state[entry]
-    until = time.monotonic_ns() + int(worker.settings.linger_s * 1e9)
+    until = time.monotonic_ns() + int(worker.settings.fork_linger_s * 1e9)
     try:
         _ask(worker, word)
         while time.monotonic_ns() < until:

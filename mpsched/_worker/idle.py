@@ -111,7 +111,8 @@ def linger(worker: Worker) -> bool:
         return False
     inbox, clock = worker.inbox, time.monotonic_ns
     words, state = worker.words, worker.block + lay.B_STATE
-    until = clock() + int(worker.settings.linger_s * 1e9)
+    settings = worker.settings
+    until = clock() + int((settings.fork_linger_s if forks else settings.linger_s) * 1e9)
     try:
         # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
         # here is found by `park`.

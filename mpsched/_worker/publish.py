@@ -84,7 +84,7 @@ def answer() -> None:
     now = time.monotonic_ns()
     if _root != worker.run:
         _begin(worker, now)
-    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < 2 * _spent_ns:
+    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < _spent_ns:
         # A thief that still has nothing after `patience_s` asks the helper.
         hot.want[0] = 0
         return
@@ -121,14 +121,10 @@ def give_all() -> None:
 
 def _asking(worker: Worker) -> list[int]:
     """Return the workers that want work of this one."""
-    words, layout = worker.words, worker.config.layout
-    mine = 1 + worker.index
-    return [
-        other
-        for other in range(words[lay.H_LIVE])
-        if other != worker.index
-        and words[layout.block(other) + lay.B_WAITS] in {mine, lay.WAITS_ANY}
-    ]
+    words = worker.words
+    mine = 1 + worker.index, lay.WAITS_ANY
+    # Slots that were never started wait for nothing.
+    return [other for other, at in worker.others if words[at] in mine]
 
 
 def _serve(worker: Worker, at_least: int) -> None:
@@ -156,8 +152,8 @@ def _publish_for(worker: Worker, at_least: int) -> None:
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
         # (Who has announced itself since the first look may have seen an empty ring.)
-        ready = _wake(worker, _asking(worker))
-        if not hopeless and len(_asking(worker)) > ready:
+        asking = _asking(worker)
+        if _wake(worker, asking) < len(asking) and not hopeless:
             hot.want[0] = 1
     finally:
         _server = 0

@@ -6,7 +6,6 @@ calls (`give_back`, `revoke`), which says so.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -30,7 +29,6 @@ from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
 
     from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
@@ -50,7 +48,7 @@ class Worker:
         stolen: entries of other workers' children that run here, the outermost first.
         published: entry -> record of the children that are in the table. `away.fork_lock`.
         kept: entry -> files of outcomes that their home has not fetched yet.
-        waits: the WAITS words of the other workers.
+        others: each other worker, and where its WAITS word is.
         in_section: ident of the thread that holds a ring's lock, which a finalizer must not take again.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
@@ -84,7 +82,9 @@ class Worker:
         self.stolen: list[int] = []
         self.run = 0
         self.in_section = 0
-        self.waits = [layout.block(w) + lay.B_WAITS for w in range(layout.workers) if w != index]
+        self.others = [
+            (w, layout.block(w) + lay.B_WAITS) for w in range(layout.workers) if w != index
+        ]
         self.bells = [Parker(*fds) for fds in config.bells]
         self.helper_bells = [Parker(*fds) for fds in config.helper_bells]
         self.bell = self.bells[index]
@@ -208,8 +208,7 @@ class Worker:
                 locks.release(which)
                 self.in_section = 0
 
-    @contextlib.contextmanager
-    def ring(self, ring: Ring, *, wait: bool = True) -> Iterator[bool]:
+    def ring(self, ring: Ring, *, wait: bool = True) -> HeldRing:
         """Hold the lock of a ring of children, which is repaired. Main or helper thread.
 
         Gives False, and nothing is held, if it was taken and `wait` is false.
@@ -217,30 +216,7 @@ class Worker:
         Raises:
             RuntimeError: This thread is in such a section: a finalizer interrupted it.
         """
-        if self.in_section == threading.get_ident():
-            raise RuntimeError(
-                "a finalizer or signal handler joins a child that another worker may have, in the "
-                "middle of the scheduler's own work; let finalizers neither wait nor join"
-            )
-        locks, which = self.locks, ring.lock
-        words, block = self.words, self.block
-        with self.ring_lock:
-            self.in_section = threading.get_ident()
-            begun = time.monotonic_ns()
-            try:
-                if not locks.try_acquire(which):
-                    words[block + lay.B_CONTENDED] += 1
-                    if not wait:
-                        yield False
-                        return
-                    locks.acquire(which)
-                words[block + lay.B_LOCKS] += 1
-                ring.repair()
-                yield True
-            finally:
-                locks.release(which)
-                self.in_section = 0
-                words[block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+        return HeldRing(self, ring, wait)
 
     def is_cancelled(self) -> bool:
         """Whether the root that runs was asked to stop, or is lost."""
@@ -338,3 +314,50 @@ class Worker:
                 # The task closed it, or nobody reads it any more: its own doing, and not an error
                 # of the next task.
                 continue
+
+
+@final
+class HeldRing:
+    """What `Worker.ring` returns: holds the lock from `__enter__` on; pickling or user code never runs in it."""
+
+    __slots__ = ("_begun", "_ring", "_wait", "_worker")
+
+    def __init__(self, worker: Worker, ring: Ring, wait: bool) -> None:
+        self._worker = worker
+        self._ring = ring
+        self._wait = wait
+        self._begun = 0
+
+    def __enter__(self) -> bool:
+        worker, ring = self._worker, self._ring
+        if worker.in_section == threading.get_ident():
+            raise RuntimeError(
+                "a finalizer or signal handler joins a child that another worker may have, in the "
+                "middle of the scheduler's own work; let finalizers neither wait nor join"
+            )
+        worker.ring_lock.acquire()
+        try:
+            worker.in_section = threading.get_ident()
+            self._begun = time.monotonic_ns()
+            words, block = worker.words, worker.block
+            if not worker.locks.try_acquire(ring.lock):
+                words[block + lay.B_CONTENDED] += 1
+                if not self._wait:
+                    return False
+                worker.locks.acquire(ring.lock)
+            words[block + lay.B_LOCKS] += 1
+            ring.repair()
+        except BaseException:
+            self.__exit__()
+            raise
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        worker = self._worker
+        try:
+            worker.locks.release(self._ring.lock)
+        finally:
+            worker.in_section = 0
+            begun = self._begun
+            worker.words[worker.block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+            worker.ring_lock.release()
