@@ -164,7 +164,10 @@ def park(worker: Worker) -> bool:
                 patience = min(patience * 2, settings.park_first_s)
                 continue
             if sources(worker):
-                words[worker.block + lay.B_RESCUES] += 1
+                # 5. Who has brought it may be about to ring, this worker or another one that then
+                #    takes it. A lost wake-up is what still lies there when nobody has.
+                if not worker.bell.wait(settings.park_first_s) and sources(worker):
+                    words[worker.block + lay.B_RESCUES] += 1
                 return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
