@@ -21,6 +21,7 @@ from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.leader import Leader
 from mpsched._pool.options import DEFAULT, Options
@@ -189,6 +190,7 @@ class Pool:
             self.bells,
             self.collector_bell,
         )
+        self.events = Events(self.ring)
         self.leader = Leader(self)
         self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
@@ -278,8 +280,10 @@ class Pool:
                     task = self.calls.call(fn, args, kwargs, options, next(index) if index else 0)
             except (EncodeError, OSError) as problem:
                 return self._born_failed(options, problem)
+        # crash-point: submit.pickled
         future: Future[Any] = Future(self, task)
         task.future = future
+        # crash-point: submit.made
         ready = self.ready
         if options is DEFAULT and ready.simple:
             ready.plain.append(task)
@@ -484,6 +488,8 @@ class Pool:
             task.attempt += 1
             if task.attempt > options.retries:
                 task.meta &= ~tab.FLAG_RERUN
+            if self.events.wanted("retried"):
+                self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
         task.killed = None
         self.table.state[handle] = st.FREE
         self.dispatcher.inflight.pop(task.id, None)

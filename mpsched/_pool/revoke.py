@@ -91,15 +91,19 @@ class Revoker:
             return True
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):
+                # crash-point: revoke.dequeued
                 self._forget(task)
                 return True
             return None
         if state == st.CLAIMED:
             word = self._pool.layout.block(worker) + lay.B_REVOKE
             self._pool.segment.words[word] = self._pool.table.run_key(handle)
+            # crash-point: revoke.asked
             self._pool.helper_bells[worker].wake()
+            # crash-point: revoke.rung
             return None
         if state == st.REVOKED:
+            # crash-point: revoke.found
             self._forget(task)
             return True
         self._signal(task)
@@ -182,6 +186,7 @@ class Revoker:
 
     def _forget(self, task: Task) -> None:
         task.cancelled = True  # first: the rest is only tidying up
+        # crash-point: revoke.marked
         self._pool.dispatcher.inflight.pop(task.id, None)
         if task.handle >= 0:
             self._pool.entries.free(task.handle)

@@ -172,6 +172,7 @@ def spawned() -> NoReturn:
     report = socket.socket(fileno=report_fd)
     try:
         lifeline.tie(line)
+        # crash-point: newborn.exec-tied
         spec = load(spec_fd)
         enter_process(spec, "worker")
         enter_worker(index)

@@ -306,6 +306,7 @@ class Chunk:
             self.closed = True
             where = self.started | len(values) << 32
             results.write_payload(self.ident, self.handle, rec.R_END, spent, data, where)
+            # crash-point: piece.ended
             self._words[worker.block + lay.B_UNSENT] = 0
             return True
 
@@ -422,6 +423,7 @@ class Chunk:
         if count > self.sent:
             batch = self.values[self.sent : count]
             deliver.part(self._worker, self.ident, self.handle, self.base + self.sent, batch)
+            # crash-point: piece.flushed
             self.sent = count
             if count >= 4096:
                 # Keep the list short; nothing of it is needed any more.
@@ -449,6 +451,8 @@ class Chunk:
             if self.started > keep:
                 self.end = end
                 return False
+            # crash-point: piece.split.kept
             worker.results.write(self.ident, self.handle, rec.R_SPLIT, 0, keep)
+            # crash-point: piece.split.told
             worker.words[worker.block + lay.B_LEFT] = keep - first
             return True

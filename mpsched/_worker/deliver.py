@@ -27,6 +27,7 @@ _sent = 0
 
 def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None:
     """Publish the result of a root; a result that cannot be encoded becomes that root's error."""
+    # crash-point: result.made
     kind = type(result)
     results, lock = worker.results, worker.write_lock
     if result is None:
@@ -99,6 +100,7 @@ def error(
     worker: Worker, ident: int, handle: int, ns: int, problem: BaseException, note: str
 ) -> None:
     """Publish the error of a root. Never raises."""
+    # crash-point: result.raised
     data = _fitting(worker, ident, problem, note)
     with worker.write_lock:
         worker.results.write_payload(ident, handle, rec.R_ERROR, ns, data)
@@ -159,6 +161,7 @@ def _large(
         # records before this one.
         worker.ring_the_parent()
         transfer.send(worker.payload_socket, payload, tag, also=also)
+        # crash-point: result.large.sent
         return pickle.dumps((inband, payload.spans), 5), tag
     finally:
         payload.close()

@@ -32,6 +32,7 @@ def _serve(worker: Worker) -> None:
     signals.refuse()
     while True:
         bell.wait(None)
+        # crash-point: helper.woken
         long.helping(True)
         try:
             revoke(worker)
@@ -58,7 +59,9 @@ def revoke(worker: Worker) -> None:
             local.remove(handle)
         except ValueError:
             return  # it has started: its state word says so
+        # crash-point: revoke.removed
         table.state[handle] = st.word(st.REVOKED, worker.index)
+        # crash-point: revoke.answered
         return
 
 
@@ -91,6 +94,7 @@ def share(worker: Worker) -> None:
             break  # the main thread took the last one
     if returned:
         returned.reverse()
+        # crash-point: share.popped
         count = worker.give_back(returned)
         # What the inbox has no room for stays ours, in its place before what came since.
         local.extendleft(reversed(returned[: len(returned) - count]))

@@ -144,6 +144,7 @@ def park(worker: Worker) -> bool:
         words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
         words[state] = lay.PARKED
         fence()
+        # crash-point: park.announced
         ask(worker)
         while True:
             outcome.let_go(worker)
@@ -154,6 +155,7 @@ def park(worker: Worker) -> bool:
             victims = others_have_more(worker)
             words[worker.block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: park.looked
             if worker.bell.wait(min(safety, patience) if victims else safety):
                 return True
             if victims:
@@ -167,5 +169,6 @@ def park(worker: Worker) -> bool:
                 return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
+        # crash-point: park.woken
         words[state] = lay.AWAKE
         words[worker.block + lay.B_WAITS] = 0

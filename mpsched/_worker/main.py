@@ -40,6 +40,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     codec.enter_worker()
     words, block = worker.words, worker.block
     words[block + lay.B_INCARNATION] = incarnation
+    # crash-point: worker.entered
     words[block + lay.B_STATE] = lay.AWAKE
     _continue_counters(worker)
     helper.start(worker)
@@ -54,6 +55,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     with worker.write_lock:
         worker.results.write(os.getpid(), 0, rec.R_READY, 0)
     worker.ring_the_parent()
+    # crash-point: worker.ready
     _loop(worker, Runner(worker, spec.parent_pid), config.max_tasks)
     _leave(worker, 0)
 
@@ -143,6 +145,7 @@ def _retire(worker: Worker) -> None:
     if handles:
         worker.give_back(handles)
     worker.ring_the_parent()
+    # crash-point: worker.retiring
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
 
 
@@ -152,4 +155,5 @@ def _leave(worker: Worker, status: int) -> None:
         # A child's home has not fetched its outcome yet, which goes with this process.
         time.sleep(0.001)
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
+    # crash-point: worker.leaving
     os._exit(status)

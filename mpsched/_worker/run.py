@@ -84,9 +84,11 @@ class Runner:
 
     def run(self, handle: int) -> int:
         """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
+        # crash-point: run.popped
         worker = self._worker
         # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
         self._state[handle] = self._running
+        # crash-point: run.running
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
@@ -182,6 +184,7 @@ class Runner:
 
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
+        # crash-point: run.delivered
         worker.current = None
         if blocking.entered:
             blocking.end_all(worker)

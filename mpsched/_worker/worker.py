@@ -178,7 +178,9 @@ class Worker:
     def _accept(self, handles: list[int]) -> bool:
         if not handles:
             return False
+        # crash-point: claim.taken
         self.local.extend(handles)
+        # crash-point: claim.accepted
         # Read by thieves before they park (idle.others_have_more): there is more than runs here.
         self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
         return True
@@ -202,6 +204,7 @@ class Worker:
                         return []
                     locks.acquire(which)
                 words[block + lay.B_LOCKS] += 1
+                # crash-point: claim.locked
                 inbox.repair()
                 return inbox.take(limit, self.index)
             finally:
@@ -265,6 +268,7 @@ class Worker:
                 self.locks.release(self.index)
                 self.in_section = 0
         if count:
+            # crash-point: give.unlocked
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)
         return count
@@ -278,6 +282,7 @@ class Worker:
                 return
             if worker != self.index and words[layout.block(worker) + lay.B_STATE] == lay.PARKED:
                 self.bells[worker].wake()
+                # crash-point: wake.parked.rung
                 limit -= 1
 
     # --- telling the parent -------------------------------------------------------------------------
@@ -309,6 +314,7 @@ class Worker:
         words[block + lay.B_BUSY_NS] = self.busy_ns
         words[block + lay.B_FLUSH_NS] = now
         words[block + lay.B_TOLD] = words[self._tail]
+        # crash-point: wake.parent.told
         # Pairs with the leader's "announce, fence, look at every ring" in leader.py: one of the two
         # sees the other's store.
         fence()
