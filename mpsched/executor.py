@@ -17,6 +17,7 @@ from mpsched._base.settings import Settings
 from mpsched._intask import ExecutorInTask, identity, not_callable
 from mpsched._pool import lifecycle, options as opt
 from mpsched._pool.core import Pool, PoolOptions
+from mpsched._pool.events import PoolEvent, Subscription
 from mpsched._pool.future import Future
 from mpsched._pool.launch import METHODS
 from mpsched._pool.maps import start_map
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CloseReport",
     "Future",
+    "PoolEvent",
     "PoolStats",
+    "Subscription",
     "WorkStealingExecutor",
     "WorkerStats",
     "map",
@@ -327,6 +330,24 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
     def stats(self) -> PoolStats:
         """Return the counters of the pool and of each worker; the last ones once it has ended."""
         return self._pool.stats()
+
+    def events(self, callback: Callable[[PoolEvent], object]) -> Subscription:
+        """Call `callback(event)` for each thing that happens to the pool from now on.
+
+        Workers that start, die or make room; tasks that are retried or were over their limit; children
+        that cannot travel; a pool that fails: see `PoolEvent`. The same goes to the logger "mpsched", one
+        line each.
+
+        The callback runs in the pool's own thread, like a future's: while it runs no worker is
+        replaced and no limit looked at, so it should be short. What it raises is logged. It may submit
+        to the pool, and wait for that.
+
+        Returns:
+            Its subscription: `close()` ends it, as leaving a `with` block does.
+        """
+        if not callable(callback):
+            raise TypeError(f"events() takes a function of one event, not {callback!r:.100}")
+        return self._pool.events.subscribe(callback)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no new work, do what was accepted, end the workers. May be called again.

@@ -21,6 +21,7 @@ from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.leader import Leader
 from mpsched._pool.options import DEFAULT, Options
@@ -189,6 +190,7 @@ class Pool:
             self.bells,
             self.collector_bell,
         )
+        self.events = Events(self.ring)
         self.leader = Leader(self)
         self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
@@ -486,6 +488,8 @@ class Pool:
             task.attempt += 1
             if task.attempt > options.retries:
                 task.meta &= ~tab.FLAG_RERUN
+            if self.events.wanted("retried"):
+                self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
         task.killed = None
         self.table.state[handle] = st.FREE
         self.dispatcher.inflight.pop(task.id, None)

@@ -113,7 +113,7 @@ class Limits:
         if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
             pool.table.run_key(handle) == run
         ):
-            pool.supervisor.kill(worker, signal.SIGKILL)
+            pool.supervisor.kill(worker, signal.SIGKILL, _why(task))
             return now + 0.05
         return now + 0.001
 
@@ -122,3 +122,9 @@ class Limits:
         kill, run = self._condemned.pop(task.id, (0, 0))
         if run and self._pool.segment.words[kill] == run:
             self._pool.segment.words[kill] = 0
+
+
+def _why(task: Task) -> str:
+    if task.killed == "timeout":
+        return f"{task.describe()} was over its limit of {task.options.timeout} s"
+    return f"{task.describe()} was cancelled"

@@ -20,7 +20,7 @@ from mpsched._pool.waiting import Condition
 from mpsched._shm.buffercache import Burst
 from mpsched._tasks import sealed, table as tab
 from mpsched._tasks.sealed import Sealed
-from mpsched.errors import EncodeError, WorkerDied
+from mpsched.errors import EncodeError
 
 if TYPE_CHECKING:
     import weakref
@@ -317,7 +317,7 @@ class MapRun:
                     self._blocks.pop(start, None)
         task.parts = []
 
-    def died(self, task: Task, started: int, death: Callable[[int], WorkerDied]) -> None:
+    def died(self, task: Task, started: int, death: Callable[[int], BaseException]) -> None:
         """The worker that ran `task` died after `started` of its items were started.
 
         Items whose results came are kept; started ones fail; the others run elsewhere. Supervisor,

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._pool.core import closed
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
@@ -53,6 +54,7 @@ class SerialPool:
         self, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] = ()
     ) -> None:
         self.width = 0
+        self.events = Events(lambda: None)
         self.leader = self  # what a future asks of its pool's leader; nothing ever waits here
         self.state = "accepting"
         self._ids = itertools.count(1)
@@ -105,6 +107,8 @@ class SerialPool:
             ):
                 break
             task.attempt += 1
+            self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
+            self.events.deliver()
         future.worker = 0
         raw = None
         if error is not None:

@@ -50,6 +50,7 @@ _LINGER_S: Final = 0.010
 _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
+_BACKOFF_MOST_S: Final = 5.0
 _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
@@ -112,10 +113,11 @@ class Supervisor:
         spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
         return [*(slot.last_pid for slot in self._slots[:width]), *spares]
 
-    def kill(self, worker: int, number: int) -> bool:
-        """Send a signal to the process of a worker. Supervisor only."""
-        pid = self._slots[worker].pid
-        return bool(pid) and self._launcher.kill(pid, number)
+    def kill(self, worker: int, number: int, why: str | None = None) -> bool:
+        """Send a signal to the process of a worker; `why` it ends, for the event. Supervisor only."""
+        slot = self._slots[worker]
+        slot.why = why or slot.why
+        return bool(slot.pid) and self._launcher.kill(slot.pid, number)
 
     # --- the loop -------------------------------------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Supervisor:
         pool.leader.collect()
         self._take_notices()
         self._spares.check()
+        self._look_at_pinned()
         self.burial.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
@@ -251,6 +254,7 @@ class Supervisor:
 
     def _settle_finished(self) -> None:
         leader, dropped = self._pool.leader, self._pool.dispatcher.dropped
+        self._pool.events.deliver()
         while dropped:
             # Callbacks run here and below, and may come back in here (`wait_inside`).
             dropped.popleft()._cancel()
@@ -277,7 +281,7 @@ class Supervisor:
         now = time.monotonic()
         for index, slot in enumerate(self._slots):
             if slot.start_at is not None and slot.start_at <= now:
-                slot.start_at = None
+                slot.start_at = slot.why = None
                 slot.incarnation += 1
                 slot.ready = False
                 slot.alive = True
@@ -305,7 +309,9 @@ class Supervisor:
             self._template_died(event)
 
     def _template_died(self, event: launch.TemplateDied) -> None:
-        _LOG.warning("the pool's template process ended (%s); a new one starts", event.status)
+        if self.failed is None and not self._stopping:
+            why = event.reason or f"{obituary.how(event.status)}; a new one starts"
+            self._pool.events.note("template_died", why)
         for index, slot in enumerate(self._slots):
             if slot.alive:
                 slot.reason = event.reason
@@ -322,7 +328,7 @@ class Supervisor:
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
         planned = words[block + lay.B_STATE] == lay.RETIRED
-        self.burial.bury(index, pid, status)
+        cause = self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
         slot.alive = False
@@ -330,7 +336,16 @@ class Supervisor:
         if not planned:
             self.deaths += 1
             if slot.ready:
-                _LOG.info("worker %s (pid %s) died: %s", index, pid, obituary.how(status))
+                why = obituary.how(status) + (f"; suspected cause: {cause}" if cause else "")
+                why += f" because {slot.why}" if slot.why else ""
+                self._pool.events.note("died", why, worker=index, pid=pid)
+        elif not self._stopping:
+            why = slot.why or (
+                f"it has run {self._pool.options.max_tasks} tasks (max_tasks_per_child)"
+                if slot.wanted
+                else "no task blocks any more"
+            )
+            self._pool.events.note("recycled", why, worker=index, pid=pid)
         if reason:
             slot.reason = reason
         self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
@@ -347,11 +362,15 @@ class Supervisor:
             # nothing about the next one.
             slot.start_at = time.monotonic() + 2 * _BACKOFF_S
             return
+        slot.failures += 1
+        why = slot.reason or "its process ended before it was ready"
         if self._spares.has(slot):
+            self._pool.events.note("start_failed", why, worker=self._slots.index(slot))
             self._spares.failed(slot)
             return
-        slot.failures += 1
-        if slot.failures >= _TRIES and self.failed is None:
+        # While others do the work, one that cannot be started is tried again and again.
+        others = any(one.alive and one.ready for one in self._slots if one is not slot)
+        if slot.failures >= _TRIES and not others and self.failed is None:
             self._fail(
                 PoolFailed(
                     f"a worker could not be started {slot.failures} times in a row"
@@ -359,14 +378,33 @@ class Supervisor:
                 )
             )
             return
-        slot.start_at = time.monotonic() + _BACKOFF_S * 2**slot.failures
+        delay = min(_BACKOFF_S * 2**slot.failures, _BACKOFF_MOST_S)
+        slot.start_at = time.monotonic() + delay
+        if self.failed is None:
+            self._pool.events.note(
+                "start_failed", f"{why}; tried again in {delay:g} s", worker=self._slots.index(slot)
+            )
+
+    def _look_at_pinned(self) -> None:
+        """Tell once of each worker that keeps children because they cannot be pickled."""
+        pool = self._pool
+        if not pool.events.wanted("pinned"):
+            return
+        words = pool.segment.words
+        for worker in range(words[lay.H_LIVE]):
+            slot = self._slots[worker]
+            if words[pool.layout.block(worker) + lay.B_PINNED] and not slot.pinned:
+                slot.pinned = True
+                why = "their function, arguments or results cannot be pickled (pinned)"
+                pool.events.note("pinned", why, worker=worker, pid=slot.last_pid)
 
     def _take_notices(self) -> None:
         notices = self._pool.leader.notices
         while notices:
-            worker, kind, _pid, payload = notices.popleft()
+            worker, kind, pid, payload = notices.popleft()
             slot = self._slots[worker]
             if kind == rec.R_READY:
+                self._pool.events.note("started", worker=worker, pid=pid)
                 slot.ready = True
                 slot.failures = 0
                 slot.reason = None
@@ -381,7 +419,6 @@ class Supervisor:
             else:
                 error = failure.decode_exception(payload)
                 slot.reason = f"the initializer failed: {type(error).__name__}: {error}"
-                _LOG.warning("the initializer failed in a replacement of worker %s", worker)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -390,6 +427,7 @@ class Supervisor:
         self.failed = error
         self._populated.set()
         pool = self._pool
+        pool.events.note("failed", str(error) or repr(error))
 
         def own() -> PoolFailed:
             copy = PoolFailed(str(error))
@@ -453,6 +491,7 @@ class Supervisor:
             _LOG.exception("the pool's processes could not all be ended in time")
         finally:
             self._launcher.close()
+            self._look_at_pinned()
             self._settle_finished()
             pool.last_stats = pool.stats()
             pool.close_files(unmap=self._enter_for_good())

@@ -389,3 +389,20 @@ class Poison:
 
     def __reduce__(self) -> Any:
         return act, ("_exit 3",)
+
+
+def raise_lines() -> NoReturn:
+    raise ValueError("first\nsecond")
+
+
+def pin(count: int) -> int:
+    """Spawn children that cannot be pickled, until some would have been published."""
+    import threading
+
+    lock = threading.Lock()
+
+    def child(held: Any) -> int:
+        time.sleep(0.01)
+        return 1
+
+    return sum(handle.join() for handle in [mpsched.spawn(child, lock) for _ in range(count)])
