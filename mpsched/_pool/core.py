@@ -44,8 +44,10 @@ from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mpsched._base.cancelresult import CancelResult
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
+    from mpsched._pool.revoke import How
     from mpsched._pool.stats import PoolStats
 
 _BURST_NS: Final = 50_000
@@ -472,6 +474,10 @@ class Pool:
     def cancel(self, task: Task) -> bool:
         """Prevent `task` from starting (True), else set its signal (False). Any thread."""
         return self.revoker.cancel(task)
+
+    def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
+        """Cancel a root whether it runs or not; see `WorkStealingExecutor.cancel_running`."""
+        return self.revoker.cancel_running(future, how)
 
     def retry(self, task: Task, error: BaseException) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.

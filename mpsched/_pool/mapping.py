@@ -298,6 +298,11 @@ class MapRun:
         """A piece is over: `count` items were run in `ns` nanoseconds."""
         if count:
             self._fruitless = 0
+        if self._rest_error is not None and task.items is not None:
+            # Told to stop (`cancel_rest`): what it has not started is nobody's.
+            stops = [stop for one, stop, _ in list(self._splits) if one is task]
+            for index in range(task.start + count, min([task.end, *stops])):
+                self.deliver_error(task, index, self._rest_error)
         if count and task.items is not None:
             average = max(1.0, ns / count)
             old = self._average_ns

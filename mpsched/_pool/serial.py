@@ -10,6 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._pool.core import closed
 from mpsched._pool.events import Events
 from mpsched._pool.future import Future
@@ -140,6 +141,10 @@ class SerialPool:
     def cancel(self, _task: Task) -> bool:
         """Everything that was accepted has run."""
         return False
+
+    def cancel_running(self, _future: Future[Any], _how: str) -> CancelResult:
+        """Everything that was accepted has run."""
+        return CancelResult.TOO_LATE
 
     def in_own_thread(self) -> bool:
         """There is no thread of its own."""

@@ -26,6 +26,7 @@ from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec
+from mpsched._worker.baseline import UNFIT
 from mpsched.errors import PoolFailed
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ class Supervisor:
         width = self._pool.width
         spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
         return [*(slot.last_pid for slot in self._slots[:width]), *spares]
+
+    def pid_of(self, worker: int) -> int:
+        """Return the process of a worker; 0 while there is none. Supervisor only."""
+        return self._slots[worker].pid
 
     def kill(self, worker: int, number: int, why: str | None = None) -> bool:
         """Send a signal to the process of a worker; `why` it ends, for the event. Supervisor only."""
@@ -340,10 +345,15 @@ class Supervisor:
                 why += f" because {slot.why}" if slot.why else ""
                 self._pool.events.note("died", why, worker=index, pid=pid)
         elif not self._stopping:
-            why = slot.why or (
-                f"it has run {self._pool.options.max_tasks} tasks (max_tasks_per_child)"
-                if slot.wanted
-                else "no task blocks any more"
+            unfit = "a task has left it unfit for others" if status == UNFIT else None
+            why = (
+                slot.why
+                or unfit
+                or (
+                    f"it has run {self._pool.options.max_tasks} tasks (max_tasks_per_child)"
+                    if slot.wanted
+                    else "no task blocks any more"
+                )
             )
             self._pool.events.note("recycled", why, worker=index, pid=pid)
         if reason:
