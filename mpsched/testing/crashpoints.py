@@ -220,8 +220,10 @@ def _who() -> Who | None:
     boot = _module("_worker.boot")
     kind = "parent" if boot is None else boot.role()
     if kind == "parent":
-        supervisor = threading.current_thread().name == _SUPERVISOR
-        return Who("supervisor" if supervisor else "caller", -1, -1)
+        if threading.current_thread().name == _SUPERVISOR:
+            return Who("supervisor", -1, -1)
+        # A worker of the start method spawn is a parent of nobody until it has read what it is.
+        return _newborn() or Who("caller", -1, -1)
     context = _module("_worker.context")
     worker = None if context is None else context._worker  # noqa: SLF001 - it may be too early to ask
     if worker is None:
