@@ -241,6 +241,7 @@ class Chunk:
             took = (now - before) / (stop - start)
             if now - worker.last_flush_ns >= worker.tell_ns:
                 self._ring_if_due(now, took)
+            worker.look(now)
             start = words[progress]
             if took >= 2 * short_ns or not self._plain or hot.forking:
                 self._short = False
@@ -262,6 +263,7 @@ class Chunk:
             self.flush()
         self._ring_if_due(now, took)
         self._flushed_ns = now
+        self._worker.look(now)
 
     def _ring_if_due(self, now: int, took: float) -> None:
         worker = self._worker

@@ -166,7 +166,10 @@ class Runner:
         worker.seed, worker.limit_ns, worker.blocks = None, 0, False
         if run:
             self._wait_for_its_end(run)
-        return self._ended(now - begun, now)
+        self._ended(now - begun, now)
+        if kind == tab.KIND_CHUNK:
+            worker.look(now)
+        return now
 
     def _wait_for_its_end(self, run: int) -> None:
         """Start nothing more while the parent is about to kill this worker for `run`, which is over.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
+    from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
     from mpsched._worker.outcome import Kept
 
@@ -56,6 +57,7 @@ class Worker:
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
         tell_ns: nanoseconds after which the parent is told of results of maps.
+        baseline: what it was like when it was ready; None until then.
         write_lock: guards the result ring between the main and the helper thread.
     """
 
@@ -99,6 +101,7 @@ class Worker:
         self.limit_ns = 0
         self.blocks = False
         self.chunk: object | None = None
+        self.baseline: Baseline | None = None
         self.executed = 0
         self.items = 0
         self.busy_ns = 0
@@ -335,12 +338,28 @@ class Worker:
         return bool(self.words[self.block + lay.B_STOP])
 
     def flush_stdio(self) -> None:
-        """Write out what tasks have printed; called before every sleep."""
+        """Write out what tasks have printed; called before every sleep, and each ms of work."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            # The task closed it, or nobody reads it any more, or it is a task's own object: its own
+            # doing, and not an error of the next task.
+            with contextlib.suppress(Exception, SystemExit):
                 if stream is not None:
                     stream.flush()
-            except (OSError, ValueError):
-                # The task closed it, or nobody reads it any more: its own doing, and not an error
-                # of the next task.
-                continue
+
+    # --- what tasks leave behind -----------------------------------------------------------------
+
+    def busy(self) -> bool:
+        """Whether a root runs here, or something of one."""
+        return self.current is not None or bool(self.run or self.stolen)
+
+    def look(self, now: int) -> None:
+        """Put back what tasks have changed, if it was not looked at for a ms. Main thread."""
+        baseline = self.baseline
+        if baseline is not None and now >= baseline.due_ns:
+            baseline.look(now)
+
+    def descriptors(self) -> list[int]:
+        """Return descriptors without which this worker cannot go on."""
+        bells = self.bell, self.helper_bells[self.index], self.leader_bell, self.collector_bell
+        ends = {fd for bell in bells for fd in bell.fds()}
+        return [*sorted(ends), self.config.lock_fd, self.config.payload_sockets[self.index]]
