@@ -267,9 +267,13 @@ class Supervisor:
         if not finished:
             return
         while finished:
-            future, value, raw, failed = finished.popleft()
-            # crash-point: settle.popped
-            future._settle(value, raw, failed=failed)
+            future, value, raw, failed = item = finished.popleft()
+            try:
+                # crash-point: settle.popped
+                future._settle(value, raw, failed=failed)
+            except BaseException:
+                finished.appendleft(item)  # the pool has failed; this one becomes final all the same
+                raise
         leader.settled()
 
     def _report_runs(self) -> None:
