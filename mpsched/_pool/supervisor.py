@@ -272,7 +272,7 @@ class Supervisor:
                 # crash-point: settle.popped
                 future._settle(value, raw, failed=failed)
             except BaseException:
-                finished.appendleft(item)  # the pool has failed; this one becomes final all the same
+                finished.appendleft(item)  # the pool fails now, and this one ends all the same
                 raise
         leader.settled()
 
