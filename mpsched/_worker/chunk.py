@@ -370,12 +370,12 @@ class Chunk:
         Nobody can change them. The others are pickled by the main thread, after the block.
         """
         fresh, taken = self._fresh, self._taken
-        for value in fresh[taken:]:
-            if type(value) not in codec.PLAIN_TYPES:
-                break
-            self.values.append(value)
-            taken += 1
-        self._taken = taken
+        upto = taken
+        while upto < len(fresh) and type(fresh[upto]) in codec.PLAIN_TYPES:
+            upto += 1
+        # All or, without memory, none of them.
+        self.values.extend(fresh[taken:upto])
+        self._taken = upto
 
     def _keep(self, start: int, fresh: list[Any]) -> None:
         """Take what a block has returned, pickled unless it is plain."""

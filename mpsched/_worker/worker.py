@@ -22,6 +22,7 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
+from mpsched._tasks import state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
@@ -260,21 +261,36 @@ class Worker:
         """Return claimed roots, oldest first, to the own inbox. Main or helper thread.
 
         Returns how many of the last ones went in.
+
+        Raises:
+            MemoryError: What did not go in is in `local`.
         """
         with self.ring_lock:
             self.in_section = threading.get_ident()
             try:
                 self.locks.acquire(self.index)
                 self.inbox.repair()
-                count = self.inbox.give_back(handles)
+                try:
+                    count = self.inbox.give_back(handles)
+                except BaseException:
+                    # While the lock is ours, the states say what is in.
+                    self.inbox.repair()
+                    self._keep(handles)
+                    raise
             finally:
                 self.locks.release(self.index)
                 self.in_section = 0
         if count:
-            # crash-point: give.unlocked
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)
         return count
+
+    def _keep(self, handles: list[int]) -> None:
+        """Put those that are still claimed here before what is in `local`."""
+        mine = st.word(st.CLAIMED, self.index)
+        for handle in reversed(handles):
+            if self.table.state[handle] == mine:
+                self.local.appendleft(handle)
 
     def wake_parked(self, limit: int) -> None:
         """Wake up to `limit` workers that sleep, because there is something to take."""

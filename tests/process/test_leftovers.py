@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mpsched._worker.baseline import UNFIT
+from mpsched.errors import WorkerDied
 from tests.support import crash_calls, leftover_calls as calls
 from tests.support.pools import DEADLINE_S, alive, kill, pids, pool, wait_until
 
@@ -205,3 +206,42 @@ def test_leftover_worker_that_is_killed_while_it_leaves_is_replaced(tmp_path: Pa
         wait_until(started.exists, "its exit function")
         assert kill(int(started.read_text()))
         others_work(ex)
+
+
+def test_helper_answers_when_there_is_memory_again() -> None:
+    """HELPER-3: what was asked of it once is tried until it is done."""
+    with pool(1) as ex:
+        assert ex.submit(calls.ring_helper, MemoryError, 3).result(DEADLINE_S) == 4
+        others_work(ex)
+        assert ex.stats().deaths == 0
+
+
+def test_helper_that_fails_otherwise_ends_its_worker(capfd: pytest.CaptureFixture[str]) -> None:
+    """It says why; the root that ran dies with it, and nothing hangs."""
+    with pool(1) as ex:
+        error = ex.submit(calls.ring_helper, ZeroDivisionError, 1).exception(DEADLINE_S)
+        assert isinstance(error, WorkerDied)
+        assert error.exitcode == 1
+        others_work(ex)
+    assert "ZeroDivisionError: a test's" in capfd.readouterr().err
+
+
+def test_task_that_takes_all_memory_hurts_no_other() -> None:
+    """Tasks behind it run elsewhere, or when it has ended; nobody dies."""
+    with pool(2) as ex:
+        warm = [ex.submit(crash_calls.identity, number) for number in range(300)]
+        assert sum(future.result(DEADLINE_S) for future in warm) == 44850
+        greedy = ex.submit(calls.take_all_memory, 0.3)
+        behind = [ex.submit(crash_calls.identity, number) for number in range(100)]
+        assert [future.result(DEADLINE_S) for future in behind] == list(range(100))
+        assert greedy.result(DEADLINE_S) == "freed"
+        assert ex.stats().deaths == 0
+
+
+def test_task_that_asks_for_too_much_memory_fails_alone() -> None:
+    """Its error is its own; a smaller one in the same worker has its memory."""
+    with pool(1) as ex:
+        process = pids(ex)
+        assert isinstance(ex.submit(calls.ask_for_too_much).exception(DEADLINE_S), MemoryError)
+        assert len(ex.submit(crash_calls.large, 100 << 20).result(DEADLINE_S)) == 100 << 20
+        assert pids(ex) == process

@@ -310,3 +310,72 @@ def hold_at_exit(folder: str, name: str) -> None:
     from tests.support import crash_calls
 
     atexit.register(crash_calls.hold, folder, name)
+
+
+def ring_helper(error: type[BaseException], times: int) -> int:
+    """Let the helper of this worker fail so many times, ring it once; return how often it tried."""
+    from mpsched._worker import context, helper
+
+    worker = context._worker
+    assert worker is not None
+    share = helper.share
+    tries = 0
+
+    def failing(of: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= times:
+            raise error("a test's")
+        share(of)
+
+    helper.share = failing  # type: ignore[assignment]
+    try:
+        worker.helper_bells[worker.index].wake()
+        until = time.monotonic() + 60.0
+        while tries <= times and time.monotonic() < until:
+            time.sleep(0.002)
+    finally:
+        helper.share = share
+    return tries
+
+
+def take_all_memory(seconds: float) -> str:
+    """Hold all the memory that this process may have, and let the helper be asked meanwhile."""
+    import resource
+
+    from mpsched._worker import context
+
+    worker = context._worker
+    assert worker is not None
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    hoard: list[bytearray] = []
+    size = 1 << 24
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 20), before[1]))
+    try:
+        while size >= 512:
+            try:
+                hoard.append(bytearray(size))
+            except MemoryError:
+                size //= 2
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            worker.helper_bells[worker.index].wake()
+            time.sleep(0.005)
+    finally:
+        hoard.clear()
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    return "freed"
+
+
+def ask_for_too_much() -> None:
+    """Ask for more than the limit of this task allows."""
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (64 << 20), before[1]))
+    try:
+        bytearray(1 << 30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
