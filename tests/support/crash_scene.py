@@ -172,7 +172,8 @@ class Scene:
     def _outcome(self, name: str, runs: collections.Counter[str]) -> str:
         future = self.futures[name]
         assert future.done(), f"{name} has no end"
-        ran = runs[f"{name}/1"]
+        # Who was killed between RUNNING and the call runs in its second attempt alone.
+        ran = runs[f"{name}/1"] or runs[f"{name}/2"]
         if name in self.prevented:
             assert not ran, f"{name} was prevented, and ran"
             return "prevented"
