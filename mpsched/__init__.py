@@ -18,7 +18,8 @@
 #   _base/        settings, clock, CPU count                           floor 0
 #
 # Each room has a README.md, which is its specification. There is no logic here: every worker
-# imports this module, so a name is loaded when it is first used.
+# imports this module, so a name is loaded when it is first used. (But under a fault plan of `testing`
+# the rooms have to be loaded with their crash points.)
 """Python functions on all cores: a work-stealing process pool.
 
 import mpsched
@@ -30,17 +31,22 @@ with mpsched.WorkStealingExecutor() as ex:
 
 from __future__ import annotations
 
+from os import environ as _environ
+
 # Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
+    from mpsched._base.cancelresult import CancelResult
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
     from mpsched.executor import (
         CloseReport,
         Future,
+        PoolEvent,
         PoolStats,
+        Subscription,
         WorkerStats,
         WorkStealingExecutor,
         map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
@@ -57,10 +63,13 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CancelResult",
     "CloseReport",
     "Future",
     "Handle",
+    "PoolEvent",
     "PoolStats",
+    "Subscription",
     "WorkStealingExecutor",
     "WorkerStats",
     "__version__",
@@ -83,10 +92,13 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "CancelResult": "mpsched._base.cancelresult",
     "CloseReport": "mpsched.executor",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
+    "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
+    "Subscription": "mpsched.executor",
     "WorkStealingExecutor": "mpsched.executor",
     "WorkerStats": "mpsched.executor",
     "__version__": "mpsched._version",
@@ -126,3 +138,9 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, loaded or not."""
     return [*__all__]
+
+
+if "MPSCHED_FAULT_PLAN" in _environ:
+    from mpsched.testing import crashpoints as _crashpoints
+
+    _crashpoints.enter()

@@ -168,10 +168,12 @@ def _advance(worker: Worker, record: Away) -> int:
         with worker.ring(worker.deque):
             ours = worker.deque.take_back(entry)
         if ours:
+            # crash-point: join.taken-back
             worker.words[worker.block + lay.B_TAKEN_BACK] += 1
             publish.free(worker, record)
             record.kind = PINNED
     elif phase == st.RETURNED:
+        # crash-point: join.returned
         cancelled = table.cancel[entry]
         publish.free(worker, record)
         record.kind = PINNED
@@ -285,6 +287,7 @@ def _leap(worker: Worker, record: Away) -> bool:
 
         taken = stolen.take(worker, runner, still)
         if taken is not None:
+            # crash-point: join.leapt
             stolen.run(worker, taken)
             return True
     return False
@@ -355,9 +358,11 @@ def _sleep(worker: Worker, record: Away) -> bool:
         words[block + lay.B_STATE] = lay.JOINING
         # Pairs with the thief's "DONE, fence, read STATE" (stolen.run), and with the parent's (trees.py).
         fence()
+        # crash-point: join.announced
         while not _changed(worker, record, word):
             words[block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: join.looked
             if _rung(worker, patience):
                 break
             # Nobody answered: ask the helper, which can while that worker's main thread computes.
@@ -365,6 +370,7 @@ def _sleep(worker: Worker, record: Away) -> bool:
                 worker.helper_bells[other].wake()
             patience = min(patience * 2, settings.park_first_s)
     finally:
+        # crash-point: join.woken
         words[block + lay.B_STATE] = lay.AWAKE
         words[block + lay.B_WAITS] = 0
         words[block + lay.B_JOINING] = 0

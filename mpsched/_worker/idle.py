@@ -145,6 +145,7 @@ def park(worker: Worker) -> bool:
         words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
         words[state] = lay.PARKED
         fence()
+        # crash-point: park.announced
         ask(worker)
         while True:
             outcome.let_go(worker)
@@ -155,6 +156,7 @@ def park(worker: Worker) -> bool:
             victims = others_have_more(worker)
             words[worker.block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: park.looked
             if worker.bell.wait(min(safety, patience) if victims else safety):
                 return True
             if victims:
@@ -171,5 +173,6 @@ def park(worker: Worker) -> bool:
                 return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
+        # crash-point: park.woken
         words[state] = lay.AWAKE
         words[worker.block + lay.B_WAITS] = 0

@@ -149,6 +149,7 @@ def _publish_for(worker: Worker, at_least: int) -> None:
         if asking and not hopeless:
             _publish_ahead(worker)
         hot.want[0] = 0
+        # crash-point: publish.unwanted
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
         # (Who has announced itself since the first look may have seen an empty ring.)
@@ -199,6 +200,7 @@ def _wake(worker: Worker, asking: list[int]) -> int:
         # Who is awake looks at the ring under its lock before it sleeps.
         if words[layout.block(other) + lay.B_STATE] in {lay.PARKED, lay.JOINING}:
             worker.bells[other].wake()
+            # crash-point: publish.rung
     return ready
 
 
@@ -210,6 +212,7 @@ def _publish(worker: Worker) -> int:
         record = away.leave()
     if record is None:
         return _NOTHING
+    # crash-point: publish.left
     if _root != worker.run:
         _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
@@ -221,6 +224,7 @@ def _publish(worker: Worker) -> int:
             # It runs at home, where nothing has to be pickled. Counted: a program in which nothing
             # can be given away is slow, not wrong.
             frame = None
+    # crash-point: publish.pickled
     with away.fork_lock:
         if record.kind != away.PUBLISHING:
             return _PUBLISHED  # its parent has joined it meanwhile
@@ -233,8 +237,10 @@ def _publish(worker: Worker) -> int:
                 _pinned.add(id(fn))
             return _PINNED
         _write(worker, record, entry, frame)
+        # crash-point: publish.written
         with worker.ring(worker.deque):
             worker.deque.push([entry])
+        # crash-point: publish.pushed
         words[block + lay.B_PUBLISHED] += 1
     return _PUBLISHED
 
@@ -295,6 +301,7 @@ def take_outcome(worker: Worker, record: Away) -> None:
     _gains += 1
     # Of the whole root: where most children are tiny, the few others have nearly all of the work.
     worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
+    # crash-point: outcome.fetched
     free(worker, record)
     record.kind = away.FETCHED
 
@@ -313,6 +320,7 @@ def lose(worker: Worker, record: Away, thief: int, pid: int | None, status: int 
     free(worker, record)
     root = worker.current
     assert root is not None
+    # crash-point: outcome.lost
     if worker.may_repeat() and not record.repeated:
         record.repeated = True
         record.kind = away.PINNED

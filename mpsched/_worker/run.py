@@ -84,9 +84,11 @@ class Runner:
 
     def run(self, handle: int) -> int:
         """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
+        # crash-point: run.popped
         worker = self._worker
         # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
         self._state[handle] = self._running
+        # crash-point: run.running
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
@@ -164,7 +166,10 @@ class Runner:
         worker.seed, worker.limit_ns, worker.blocks = None, 0, False
         if run:
             self._wait_for_its_end(run)
-        return self._ended(now - begun, now)
+        self._ended(now - begun, now)
+        if kind == tab.KIND_CHUNK:
+            worker.look(now)
+        return now
 
     def _wait_for_its_end(self, run: int) -> None:
         """Start nothing more while the parent is about to kill this worker for `run`, which is over.
@@ -182,6 +187,7 @@ class Runner:
 
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
+        # crash-point: run.delivered
         worker.current = None
         if blocking.entered:
             blocking.end_all(worker)

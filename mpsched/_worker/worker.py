@@ -6,6 +6,7 @@ calls (`give_back`, `revoke`), which says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -21,17 +22,20 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
+from mpsched._tasks import state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
 from mpsched._worker import stolen
 from mpsched._worker.context import TaskContext
+from mpsched._worker.heldring import HeldRing
 
 if TYPE_CHECKING:
     import socket
 
     from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
+    from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
     from mpsched._worker.outcome import Kept
 
@@ -54,6 +58,7 @@ class Worker:
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
         tell_ns: nanoseconds after which the parent is told of results of maps.
+        baseline: what it was like when it was ready; None until then.
         write_lock: guards the result ring between the main and the helper thread.
     """
 
@@ -99,6 +104,7 @@ class Worker:
         self.limit_ns = 0
         self.blocks = False
         self.chunk: object | None = None
+        self.baseline: Baseline | None = None
         self.executed = 0
         self.items = 0
         self.busy_ns = 0
@@ -178,7 +184,9 @@ class Worker:
     def _accept(self, handles: list[int]) -> bool:
         if not handles:
             return False
+        # crash-point: claim.taken
         self.local.extend(handles)
+        # crash-point: claim.accepted
         # Read by thieves before they park (idle.others_have_more): there is more than runs here.
         self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
         return True
@@ -202,6 +210,7 @@ class Worker:
                         return []
                     locks.acquire(which)
                 words[block + lay.B_LOCKS] += 1
+                # crash-point: claim.locked
                 inbox.repair()
                 return inbox.take(limit, self.index)
             finally:
@@ -230,13 +239,22 @@ class Worker:
         """Return claimed roots, oldest first, to the own inbox. Main or helper thread.
 
         Returns how many of the last ones went in.
+
+        Raises:
+            MemoryError: What did not go in is in `local`.
         """
         with self.ring_lock:
             self.in_section = threading.get_ident()
             try:
                 self.locks.acquire(self.index)
                 self.inbox.repair()
-                count = self.inbox.give_back(handles)
+                try:
+                    count = self.inbox.give_back(handles)
+                except BaseException:
+                    # While the lock is ours, the states say what is in.
+                    self.inbox.repair()
+                    self._keep(handles)
+                    raise
             finally:
                 self.locks.release(self.index)
                 self.in_section = 0
@@ -244,6 +262,13 @@ class Worker:
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)
         return count
+
+    def _keep(self, handles: list[int]) -> None:
+        """Put those that are still claimed here before what is in `local`."""
+        mine = st.word(st.CLAIMED, self.index)
+        for handle in reversed(handles):
+            if self.table.state[handle] == mine:
+                self.local.appendleft(handle)
 
     def wake_parked(self, limit: int) -> None:
         """Wake up to `limit` workers that sleep, because there is something to take."""
@@ -254,6 +279,7 @@ class Worker:
                 return
             if worker != self.index and words[layout.block(worker) + lay.B_STATE] == lay.PARKED:
                 self.bells[worker].wake()
+                # crash-point: wake.parked.rung
                 limit -= 1
 
     # --- telling the parent -------------------------------------------------------------------------
@@ -285,6 +311,7 @@ class Worker:
         words[block + lay.B_BUSY_NS] = self.busy_ns
         words[block + lay.B_FLUSH_NS] = now
         words[block + lay.B_TOLD] = words[self._tail]
+        # crash-point: wake.parent.told
         # Pairs with the leader's "announce, fence, look at every ring" in leader.py: one of the two
         # sees the other's store.
         fence()
@@ -305,59 +332,28 @@ class Worker:
         return bool(self.words[self.block + lay.B_STOP])
 
     def flush_stdio(self) -> None:
-        """Write out what tasks have printed; called before every sleep."""
+        """Write out what tasks have printed; called before every sleep, and each ms of work."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            # The task closed it, or nobody reads it any more, or it is a task's own object: its own
+            # doing, and not an error of the next task.
+            with contextlib.suppress(Exception, SystemExit):
                 if stream is not None:
                     stream.flush()
-            except (OSError, ValueError):
-                # The task closed it, or nobody reads it any more: its own doing, and not an error
-                # of the next task.
-                continue
 
+    # --- what tasks leave behind -----------------------------------------------------------------
 
-@final
-class HeldRing:
-    """What `Worker.ring` returns: holds the lock from `__enter__` on; pickling or user code never runs in it."""
+    def busy(self) -> bool:
+        """Whether a root runs here, or something of one."""
+        return self.current is not None or bool(self.run or self.stolen)
 
-    __slots__ = ("_begun", "_ring", "_wait", "_worker")
+    def look(self, now: int) -> None:
+        """Put back what tasks have changed, if it was not looked at for a ms. Main thread."""
+        baseline = self.baseline
+        if baseline is not None and now >= baseline.due_ns:
+            baseline.look(now)
 
-    def __init__(self, worker: Worker, ring: Ring, wait: bool) -> None:
-        self._worker = worker
-        self._ring = ring
-        self._wait = wait
-        self._begun = 0
-
-    def __enter__(self) -> bool:
-        worker, ring = self._worker, self._ring
-        if worker.in_section == threading.get_ident():
-            raise RuntimeError(
-                "a finalizer or signal handler joins a child that another worker may have, in the "
-                "middle of the scheduler's own work; let finalizers neither wait nor join"
-            )
-        worker.ring_lock.acquire()
-        try:
-            worker.in_section = threading.get_ident()
-            self._begun = time.monotonic_ns()
-            words, block = worker.words, worker.block
-            if not worker.locks.try_acquire(ring.lock):
-                words[block + lay.B_CONTENDED] += 1
-                if not self._wait:
-                    return False
-                worker.locks.acquire(ring.lock)
-            words[block + lay.B_LOCKS] += 1
-            ring.repair()
-        except BaseException:
-            self.__exit__()
-            raise
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        worker = self._worker
-        try:
-            worker.locks.release(self._ring.lock)
-        finally:
-            worker.in_section = 0
-            begun = self._begun
-            worker.words[worker.block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
-            worker.ring_lock.release()
+    def descriptors(self) -> list[int]:
+        """Return descriptors without which this worker cannot go on."""
+        bells = self.bell, self.helper_bells[self.index], self.leader_bell, self.collector_bell
+        ends = {fd for bell in bells for fd in bell.fds()}
+        return [*sorted(ends), self.config.lock_fd, self.config.payload_sockets[self.index]]
