@@ -98,6 +98,7 @@ class Worker:
         self.seed: str | None = None
         self.limit_ns = 0
         self.blocks = False
+        self.version = 0
         self.chunk: object | None = None
         self.executed = 0
         self.items = 0
@@ -131,6 +132,7 @@ class Worker:
         made = self._context
         if made is None or (made.task_id, made.attempt) != (ident, attempt):
             made = self._context = TaskContext(self, handle, ident, attempt, self.seed)
+            made.version = self.version
         return made
 
     # --- finding work -----------------------------------------------------------------------------
