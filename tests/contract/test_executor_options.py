@@ -282,7 +282,7 @@ def test_deadline_of_a_task_that_cannot_be_unpickled_goes_with_it(
 ) -> None:
     """What runs after it in the same worker has no limit, and blocks nobody, unless it says so."""
     view = default_pool.options(timeout=500, blocking=True, rng=3)
-    lost = [view.submit(tasks.identity, bombs.RaisesAtUnpickle(ValueError())) for _ in range(8)]
+    lost = [view.submit(tasks.identity, bombs.RaisesAtUnpickle(ValueError)) for _ in range(8)]
     assert all(isinstance(one.exception(), DecodeError) for one in lost)
     later = [default_pool.submit(deadline_of) for _ in range(8)]
     assert [one.result() for one in later] == [None] * 8
