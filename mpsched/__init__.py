@@ -34,6 +34,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
+    from mpsched._base.cancelresult import CancelResult
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CancelResult",
     "CloseReport",
     "Future",
     "Handle",
@@ -83,6 +85,7 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "CancelResult": "mpsched._base.cancelresult",
     "CloseReport": "mpsched.executor",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
