@@ -55,6 +55,7 @@ class TimerBook:
         "_on_drop",
         "_overdue",
         "_paused",
+        "_plain",
         "_queue",
         "_replaced",
         "_walls",
@@ -64,6 +65,7 @@ class TimerBook:
     _limit: int | None
     _number: Callable[[], int]
     _on_drop: Callable[[Due, str], None] | None
+    _plain: bool  # no ready queue, and no deadline so far: what is due is on top of the heap
 
     def __init__(self, ready: ReadyQueue | None, remember: int) -> None:
         self._queue = LazyQueue(ready)
@@ -197,6 +199,7 @@ class TimerBook:
     def _enlist(self, entry: Entry, extra: Extra) -> None:
         """Have an entry's deadline and wall-clock time looked after. Twice does no harm."""
         if extra.deadline is not None:
+            self._plain = False
             self._deadlines.add(extra.deadline, entry[VERSION], entry[TASK_ID])
         if extra.at is not None:
             self._walls[entry[VERSION]] = entry[TASK_ID]

@@ -38,6 +38,8 @@ _ENDS: Final = {
     "missed": FAILED,
 }
 
+new_tuple: Final = tuple.__new__
+
 # An enum's member costs two look-ups.
 PREVENTED: Final = CancelResult.PREVENTED
 
@@ -105,6 +107,7 @@ class VersionedTimerHeap(TimerBook):
         self._limit = max_pending
         self._number = (itertools.count(1) if versions is None else versions).__next__
         self._on_drop = on_drop
+        self._plain = self._queue.ready is None
 
     # --- into the heap -----------------------------------------------------------------------------
 
@@ -282,7 +285,7 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - NaN, at the price of one comparison
             raise ValueError("now must be a time, not nan")
-        if self._queue.ready is not None or self._deadlines:
+        if not self._plain:
             entry = self._first_due(now)
             if entry is None:
                 return self._wait(now)
@@ -301,11 +304,15 @@ class VersionedTimerHeap(TimerBook):
                     return Wait(entry[0] - now)
                 heappop(heap)
                 break
-        entry[3] = 2  # STATE: PENDING -> CLAIMED -> RUNNING in one step
-        self._active[entry[2]] = entry  # VERSION
-        if self._walls:
-            self._walls.pop(entry[2], None)
-        return due_of(entry)
+        # STATE: PENDING -> CLAIMED -> RUNNING in one step.
+        entry[3] = 2
+        run_at, negated, version, _, task_id, fn, args, kwargs, extra = entry
+        self._active[version] = entry
+        if extra is not None:
+            self._walls.pop(version, None)
+            return due_of(entry)
+        # As `due_of`: a named tuple's own constructor is a Python function, and takes twice as long.
+        return new_tuple(Due, (task_id, version, run_at, -negated, version, fn, args, kwargs, 1))
 
     def claim(self, now: float) -> Due | Wait | None:
         """Take the first task that is due, to be started later; it can still be taken back.
