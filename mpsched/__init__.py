@@ -14,6 +14,7 @@
 #   _worker/      in a worker: template, loop, find work, park         floor 4
 #   _deque/       where tasks wait: rings and inboxes                  floor 3
 #   _tasks/       what a task is and how it travels                    floor 2
+#   _timers/      what may run, and when                               floor 2
 #   _shm/         memory shared by processes, locks, parking           floor 1
 #   _base/        settings, clock, CPU count                           floor 0
 #
@@ -35,6 +36,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
     from mpsched._base.cancelresult import CancelResult
+    from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
+    from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
@@ -60,9 +63,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CancelResult",
     "CloseReport",
+    "Due",
     "Future",
     "Handle",
+    "HeapMetrics",
     "PoolStats",
+    "TimerStatus",
+    "VersionedTimerHeap",
+    "Wait",
     "WorkStealingExecutor",
     "WorkerStats",
     "__version__",
@@ -87,9 +95,14 @@ __all__ = [
 _HOME = {
     "CancelResult": "mpsched._base.cancelresult",
     "CloseReport": "mpsched.executor",
+    "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
+    "HeapMetrics": "mpsched._timers.due",
     "PoolStats": "mpsched.executor",
+    "TimerStatus": "mpsched._timers.due",
+    "VersionedTimerHeap": "mpsched._timers.heap",
+    "Wait": "mpsched._timers.due",
     "WorkStealingExecutor": "mpsched.executor",
     "WorkerStats": "mpsched.executor",
     "__version__": "mpsched._version",
