@@ -200,7 +200,7 @@ class TimerBook:
         """Have an entry's deadline and wall-clock time looked after. Twice does no harm."""
         if extra.deadline is not None:
             self._plain = False
-            self._deadlines.add(extra.deadline, entry[VERSION], entry[TASK_ID])
+            self._deadlines.add(entry)
         if extra.at is not None:
             self._walls[entry[VERSION]] = entry[TASK_ID]
 

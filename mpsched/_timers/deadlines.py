@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, final
 
-from mpsched._timers.entry import STATE, VERSION, Entry
+from mpsched._timers.entry import EXTRA, STATE, TASK_ID, VERSION, Entry, Extra
 from mpsched._timers.states import CLAIMED
 
 if TYPE_CHECKING:
@@ -37,23 +37,34 @@ class Deadlines:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, deadline: float, version: int, task_id: Hashable) -> None:
-        """Add a deadline; now and then sweep out those that concern nobody (TIMER-6)."""
+    def add(self, entry: Entry) -> None:
+        """Add an entry's deadline, unless it is here; now and then sweep others out (TIMER-6)."""
+        extra: Extra = entry[EXTRA]
+        if extra.watched:
+            return
+        assert extra.deadline is not None
         heap = self._heap
         if len(heap) > _LEFT and len(heap) > 2 * len(self._current):
-            heap = self._heap = [item for item in heap if self._alive(item) is not None]
+            heap = self._heap = [item for item in heap if self._concerned(item) is not None]
             heapify(heap)
-        heappush(heap, (deadline, version, task_id))
+        extra.watched = True
+        heappush(heap, (extra.deadline, entry[VERSION], entry[TASK_ID]))
 
-    def _alive(self, item: tuple[float, int, Hashable]) -> Entry | None:
+    def _concerned(self, item: tuple[float, int, Hashable]) -> Entry | None:
+        """Return the entry of an item that may still be missed; of others note that it is gone."""
         entry = self._current.get(item[2])
-        return entry if entry and entry[VERSION] == item[1] and entry[STATE] <= CLAIMED else None
+        if entry is None or entry[VERSION] != item[1]:
+            return None
+        if entry[STATE] <= CLAIMED:
+            return entry
+        entry[EXTRA].watched = False  # it runs; a retry adds it again
+        return None
 
     def first(self) -> float | None:
         """Return the first deadline of a version that is pending or claimed."""
         heap = self._heap
         while heap:
-            if self._alive(heap[0]) is not None:
+            if self._concerned(heap[0]) is not None:
                 return heap[0][0]
             heappop(heap)
         return None
@@ -62,7 +73,8 @@ class Deadlines:
         """Take the first that is before `now`, of a version that is pending or claimed."""
         heap = self._heap
         while heap and heap[0][0] < now:
-            entry = self._alive(heappop(heap))
+            entry = self._concerned(heappop(heap))
             if entry is not None:
+                entry[EXTRA].watched = False
                 return entry
         return None

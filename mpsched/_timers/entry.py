@@ -39,9 +39,10 @@ class Extra:
         missed: whether it failed because its deadline passed.
         paused: whether it waits for `resume`: then it lies in no heap.
         requested: whether it was asked to stop while it ran.
+        watched: whether its deadline lies in the heap of deadlines.
     """
 
-    __slots__ = ("at", "attempt", "deadline", "group", "missed", "paused", "requested")
+    __slots__ = ("at", "attempt", "deadline", "group", "missed", "paused", "requested", "watched")
 
     def __init__(
         self, deadline: float | None = None, group: str | None = None, at: float | None = None
@@ -53,6 +54,7 @@ class Extra:
         self.missed = False
         self.paused = False
         self.requested = False
+        self.watched = False
 
 
 def extra_of(entry: Entry) -> Extra:

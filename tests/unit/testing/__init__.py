@@ -1,0 +1,3 @@
+"""Tests of `mpsched.testing`."""
+
+from __future__ import annotations
