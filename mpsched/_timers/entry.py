@@ -39,10 +39,21 @@ class Extra:
         missed: whether it failed because its deadline passed.
         paused: whether it waits for `resume`: then it lies in no heap.
         requested: whether it was asked to stop while it ran.
+        since: when it became due, where waiting counts; kept when a claim is taken back.
         watched: whether its deadline lies in the heap of deadlines.
     """
 
-    __slots__ = ("at", "attempt", "deadline", "group", "missed", "paused", "requested", "watched")
+    __slots__ = (
+        "at",
+        "attempt",
+        "deadline",
+        "group",
+        "missed",
+        "paused",
+        "requested",
+        "since",
+        "watched",
+    )
 
     def __init__(
         self, deadline: float | None = None, group: str | None = None, at: float | None = None
@@ -54,6 +65,7 @@ class Extra:
         self.missed = False
         self.paused = False
         self.requested = False
+        self.since: float | None = None
         self.watched = False
 
 
@@ -63,6 +75,13 @@ def extra_of(entry: Entry) -> Extra:
     if extra is None:
         extra = entry[EXTRA] = Extra()
     return extra
+
+
+def set_time(entry: Entry, run_at: float) -> None:
+    """Give an entry that lies in no heap another time; it has not been due since any."""
+    entry[RUN_AT] = run_at
+    if entry[EXTRA] is not None:
+        entry[EXTRA].since = None
 
 
 def attempt_of(entry: Entry) -> int:

@@ -22,6 +22,7 @@ from mpsched._timers.entry import (
     drop,
     due_of,
     extra_of,
+    set_time,
 )
 from mpsched._timers.instants import finite, whole
 from mpsched._timers.lazyqueue import STALE_LEFT
@@ -202,7 +203,7 @@ class VersionedTimerHeap(TimerBook):
             at = finite("at", at)
         entry = self._taken_out(entry)
         if run_at is not None:
-            entry[RUN_AT] = run_at
+            set_time(entry, run_at)
             self._follow(entry, at)
         if priority is not None:
             entry[NEGATED] = -priority
@@ -235,7 +236,7 @@ class VersionedTimerHeap(TimerBook):
         if entry is None or entry[EXTRA] is None or not entry[EXTRA].paused:
             return False
         if run_at is not None:
-            entry[RUN_AT] = finite("run_at", run_at)
+            set_time(entry, finite("run_at", run_at))
             self._follow(entry, None)
         entry[EXTRA].paused = False
         self._paused -= 1
@@ -261,7 +262,7 @@ class VersionedTimerHeap(TimerBook):
             run_at = entry[EXTRA].at - offset
             if run_at != entry[RUN_AT]:
                 entry = self._taken_out(entry)
-                entry[RUN_AT] = run_at
+                set_time(entry, run_at)
                 self._put_in(entry)
                 moved += 1
         return moved
@@ -443,7 +444,7 @@ class VersionedTimerHeap(TimerBook):
         del self._active[due.version]
         extra.attempt += 1
         extra.at = None
-        entry[RUN_AT] = run_at
+        set_time(entry, run_at)
         entry[STATE] = PENDING
         self._queue.put(entry)
         self._enlist(entry, extra)

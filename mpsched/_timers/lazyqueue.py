@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, final
 
-from mpsched._timers.entry import RUN_AT, STATE, Entry
+from mpsched._timers.entry import RUN_AT, STATE, Entry, extra_of
 from mpsched._timers.states import PENDING
 
 if TYPE_CHECKING:
@@ -79,7 +79,15 @@ class LazyQueue:
         # Since when is it due? Since its time; but what was scheduled for a time that had passed came
         # after the last look, or it would have been admitted then.
         while (first := self._first()) is not None and first[RUN_AT] <= now:
-            ready.admit(heappop(self.heap), max(first[RUN_AT], self._seen))
+            heappop(self.heap)
+            since = max(first[RUN_AT], self._seen)
+            if ready.ages:
+                # One whose claim was taken back waits since it first did.
+                extra = extra_of(first)
+                if extra.since is None:
+                    extra.since = since
+                since = extra.since
+            ready.admit(first, since)
         self._seen = max(self._seen, now)
 
     def _skipped(self, ready: ReadyQueue) -> None:

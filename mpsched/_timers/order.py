@@ -21,9 +21,11 @@ class ReadyQueue(Protocol):
     """What is due, in order.
 
     Attributes:
+        ages: whether it matters since when an entry is due.
         skipped: stale entries that `pop` and `first` have thrown away; the caller sets it back to 0.
     """
 
+    ages: bool
     skipped: int
 
     def admit(self, entry: Entry, since: float) -> None:
@@ -48,9 +50,10 @@ class ReadyQueue(Protocol):
 class ByTime:
     """The heap's own order, for what is due: the queue of a group."""
 
-    __slots__ = ("_heap", "skipped")
+    __slots__ = ("_heap", "ages", "skipped")
 
     def __init__(self) -> None:
+        self.ages = False
         self._heap: list[Entry] = []
         self.skipped = 0
 
@@ -88,10 +91,11 @@ class ByPriority:
     `-priority + aging * since` is a key that never changes, and nothing is sorted again.
     """
 
-    __slots__ = ("_aging", "_heap", "skipped")
+    __slots__ = ("_aging", "_heap", "ages", "skipped")
 
     def __init__(self, aging: float = 0.0) -> None:
         self._aging = aging
+        self.ages = aging > 0
         # (key, run_at, version, entry): versions differ, so entries are not compared.
         self._heap: list[tuple[float, float, int, Entry]] = []
         self.skipped = 0
@@ -144,12 +148,13 @@ class ByGroup:
     due joins where the others are: it saves up nothing while it is idle.
     """
 
-    __slots__ = ("_groups", "_turn", "skipped")
+    __slots__ = ("_groups", "_turn", "ages", "skipped")
 
     def __init__(
         self, weights: Mapping[str | None, float], queue: Callable[[], ReadyQueue]
     ) -> None:
         self._groups = {name: _Group(weight, queue()) for name, weight in weights.items()}
+        self.ages = any(group.queue.ages for group in self._groups.values())
         self._turn = 0.0  # where the group that started last stood before that start
         self.skipped = 0
 
