@@ -1,6 +1,7 @@
 # The door. What you see here lives in these places:
 #
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
+#   scheduler.py  Scheduler: calls at their time
 #   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
 #   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
 #   testing/      for tests of code that uses this package
@@ -10,6 +11,7 @@
 #
 # and behind them, each floor importing only what lies below it:
 #
+#   _schedule/    in the parent: what is due, handed out in order          floor 6
 #   _pool/        in the parent: dispatch, collect, supervise          floor 5
 #   _worker/      in a worker: template, loop, find work, park         floor 4
 #   _deque/       where tasks wait: rings and inboxes                  floor 3
@@ -36,6 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
     from mpsched._base.cancelresult import CancelResult
+    from mpsched._timers.backoff import Backoff
     from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
     from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
@@ -59,15 +62,32 @@ if TYPE_CHECKING:
         scope,
         spawn,
     )
+    from mpsched.scheduler import (
+        ClockJump,
+        Kept,
+        Run,
+        Scheduler,
+        SchedulerMetrics,
+        SchedulerReport,
+        TaskHandle,
+    )
 
 __all__ = [
+    "Backoff",
     "CancelResult",
+    "ClockJump",
     "CloseReport",
     "Due",
     "Future",
     "Handle",
     "HeapMetrics",
+    "Kept",
     "PoolStats",
+    "Run",
+    "Scheduler",
+    "SchedulerMetrics",
+    "SchedulerReport",
+    "TaskHandle",
     "TimerStatus",
     "VersionedTimerHeap",
     "Wait",
@@ -93,13 +113,21 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "Backoff": "mpsched._timers.backoff",
     "CancelResult": "mpsched._base.cancelresult",
+    "ClockJump": "mpsched.scheduler",
     "CloseReport": "mpsched.executor",
     "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
     "HeapMetrics": "mpsched._timers.due",
+    "Kept": "mpsched.scheduler",
     "PoolStats": "mpsched.executor",
+    "Run": "mpsched.scheduler",
+    "Scheduler": "mpsched.scheduler",
+    "SchedulerMetrics": "mpsched.scheduler",
+    "SchedulerReport": "mpsched.scheduler",
+    "TaskHandle": "mpsched.scheduler",
     "TimerStatus": "mpsched._timers.due",
     "VersionedTimerHeap": "mpsched._timers.heap",
     "Wait": "mpsched._timers.due",

@@ -30,8 +30,8 @@ class Revoker:
         self._pool = pool
         self.doubtful: deque[Task] = deque()
 
-    def cancel(self, task: Task) -> bool:
-        """Prevent `task` from starting, else set its signal. Any thread.
+    def cancel(self, task: Task, *, ask: bool = True) -> bool:
+        """Prevent `task` from starting, else set its signal (if `ask`). Any thread.
 
         Returns:
             True: it will never start, and its future is cancelled.
@@ -39,7 +39,7 @@ class Revoker:
         if self._pool.forked:
             return False  # the segment is the parent's
         try:
-            return self._cancel(task)
+            return self._cancel(task, ask)
         except BaseException:
             self.doubtful.append(task)
             self._pool.ring()
@@ -47,14 +47,14 @@ class Revoker:
         finally:
             self._withdraw(task)
 
-    def _cancel(self, task: Task) -> bool:
+    def _cancel(self, task: Task, ask: bool) -> bool:
         future = task.future
         deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
         while future is not None and not future.done():
             if section.try_enter():
                 try:
-                    prevented = self._prevent(task)
+                    prevented = self._prevent(task, ask)
                 finally:
                     section.leave()
                     self._pool.ring()
@@ -67,7 +67,8 @@ class Revoker:
                     # Another thread may have read its result meanwhile; that came first then.
                     return future.cancelled()
             if time.monotonic() >= deadline:
-                self._signal(task)
+                if ask:
+                    self._signal(task)
                 # A helper may still answer; what it takes out then has to start all the same.
                 self._pool.supervisor.limits.watch(task, _REVOKE_S)
                 self._pool.ring()
@@ -76,7 +77,7 @@ class Revoker:
             time.sleep(0.000_1)
         return future is not None and future.cancelled()
 
-    def _prevent(self, task: Task) -> bool | None:
+    def _prevent(self, task: Task, ask: bool) -> bool | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
         if task.future is not None and task.future._ending:
@@ -102,7 +103,8 @@ class Revoker:
         if state == st.REVOKED:
             self._forget(task)
             return True
-        self._signal(task)
+        if ask:
+            self._signal(task)
         return False
 
     def _withdraw(self, task: Task) -> None:
