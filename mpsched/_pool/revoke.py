@@ -37,12 +37,13 @@ class Revoker:
         self._pool = pool
         self.doubtful: deque[Task] = deque()
 
-    def cancel(self, task: Task, how: How | None = None) -> bool:
+    def cancel(self, task: Task, how: How | None = None, *, ask: bool = True) -> bool:
         """Prevent `task` from starting, else set its signal, or end it. Any thread.
 
         Args:
             task: any task of this pool.
             how: what is done to it if it runs; None: what its options say.
+            ask: whether anything is done to one that runs.
 
         Returns:
             True: it will never start, and its future is cancelled.
@@ -50,7 +51,7 @@ class Revoker:
         if self._pool.forked:
             return False  # the segment is the parent's
         try:
-            return self._cancel(task, how or task.options.on_cancel)
+            return self._cancel(task, (how or task.options.on_cancel) if ask else None)
         except BaseException:
             self.doubtful.append(task)
             self._pool.ring()
@@ -58,7 +59,7 @@ class Revoker:
         finally:
             self._withdraw(task)
 
-    def _cancel(self, task: Task, how: How) -> bool:
+    def _cancel(self, task: Task, how: How | None) -> bool:
         future = task.future
         deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
@@ -78,7 +79,8 @@ class Revoker:
                     # Another thread may have read its result meanwhile; that came first then.
                     return future.cancelled()
             if time.monotonic() >= deadline:
-                self._signal(task, how)
+                if how is not None:
+                    self._signal(task, how)
                 # A helper may still answer; what it takes out then has to start all the same.
                 self._pool.supervisor.limits.watch(task, _REVOKE_S)
                 self._pool.ring()
@@ -87,7 +89,7 @@ class Revoker:
             time.sleep(0.000_1)
         return future is not None and future.cancelled()
 
-    def _prevent(self, task: Task, how: How) -> bool | None:
+    def _prevent(self, task: Task, how: How | None) -> bool | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
         if task.future is not None and task.future._ending:
@@ -117,7 +119,8 @@ class Revoker:
             # crash-point: revoke.found
             self._forget(task)
             return True
-        self._signal(task, how)
+        if how is not None:
+            self._signal(task, how)
         return False
 
     def _withdraw(self, task: Task) -> None:

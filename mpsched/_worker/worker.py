@@ -103,6 +103,7 @@ class Worker:
         self.seed: str | None = None
         self.limit_ns = 0
         self.blocks = False
+        self.version = 0
         self.chunk: object | None = None
         self.baseline: Baseline | None = None
         self.executed = 0
@@ -137,6 +138,7 @@ class Worker:
         made = self._context
         if made is None or (made.task_id, made.attempt) != (ident, attempt):
             made = self._context = TaskContext(self, handle, ident, attempt, self.seed)
+            made.version = self.version
         return made
 
     # --- finding work -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 `ForkPool` runs recursive code in the test's own process, under a schedule that a seed decides.
 `FaultPlan` ends, stops or interrupts real processes at named places of the scheduler's own protocols.
+`ManualClock` is time that the test moves by hand.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ if TYPE_CHECKING:
     from mpsched.testing.crashpoints import FaultInjected
     from mpsched.testing.faultplan import Fault, FaultPlan, Strike, crash_points
     from mpsched.testing.forkpool import ForkPool
+    from mpsched.testing.manualclock import ManualClock
 
-__all__ = ["Fault", "FaultInjected", "FaultPlan", "ForkPool", "Strike", "crash_points"]
+__all__ = [
+    "Fault",
+    "FaultInjected",
+    "FaultPlan",
+    "ForkPool",
+    "ManualClock",
+    "Strike",
+    "crash_points",
+]
 
 _HOME = {
     "Fault": "faultplan",
     "FaultInjected": "crashpoints",
     "FaultPlan": "faultplan",
     "ForkPool": "forkpool",
+    "ManualClock": "manualclock",
     "Strike": "faultplan",
     "crash_points": "faultplan",
 }
