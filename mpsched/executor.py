@@ -13,7 +13,6 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from mpsched._base import cpus
-from mpsched._base.cancelresult import CancelResult
 from mpsched._base.settings import Settings
 from mpsched._intask import ExecutorInTask, identity, not_callable
 from mpsched._pool import lifecycle, options as opt
@@ -23,7 +22,6 @@ from mpsched._pool.future import Future
 from mpsched._pool.launch import METHODS
 from mpsched._pool.maps import cancel_results, is_of_map, start_map
 from mpsched._pool.report import CloseReport
-from mpsched._pool.serial import SerialPool
 from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched.errors import PoolInWorker
 
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mpsched._base.cancelresult import CancelResult
+    from mpsched._pool.serial import SerialPool
     from mpsched.arrays import Shared
 
 __all__ = [
@@ -281,6 +280,8 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         self._index = itertools.count()
         self._tokens: list[contextvars.Token[WorkStealingExecutor | None]] = []
         if not workers:
+            from mpsched._pool.serial import SerialPool
+
             self._pool = SerialPool(initializer, tuple(initargs))
             return
         self._pool = Pool(
@@ -307,7 +308,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
     @property
     def state(self) -> str:
         """One of "accepting", "draining", "terminated" and "failed"."""
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             return self._pool.state
         return lifecycle.state(self._pool)
 
@@ -394,14 +395,14 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             wait: return when nothing of the pool is left; else it ends by itself.
             cancel_futures: cancel what has not started.
         """
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             self._pool.shutdown()
             return
         lifecycle.shutdown(self._pool, wait_for=wait, cancel_futures=cancel_futures)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds until nothing of the pool is left; True if so."""
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             return self._pool.state == "terminated"
         return lifecycle.wait(self._pool, timeout)
 
@@ -420,7 +421,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             kill_after: seconds after that until workers are killed; None: return and report what
                 still runs.
         """
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             self._pool.shutdown()
             return CloseReport(0, 0, (), (), 0.0)
         return lifecycle.close(

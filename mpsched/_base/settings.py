@@ -3,8 +3,6 @@
 Tests shrink them, so that wrap-around, full rings and refills happen in every run.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, final
 
 from mpsched._base.cancelresult import CancelResult
 from mpsched._pool import consume
+from mpsched._pool.core import Pool
 from mpsched._pool.mapping import MapRun
-from mpsched._pool.serial import SerialPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from mpsched._pool.core import Pool
     from mpsched._pool.future import Future
     from mpsched._pool.options import Options
     from mpsched._pool.revoke import How
+    from mpsched._pool.serial import SerialPool
 
     _PassingOn = itertools.islice[Any]
 else:
@@ -62,7 +62,7 @@ def start_map(
         # An item is the arguments: anything that can be iterated, as in itertools.starmap.
         source = [tuple(item) for item in source] if sized else _tuples(source)
     total = len(source) if sized else None  # type: ignore[arg-type]
-    if isinstance(pool, SerialPool):
+    if not isinstance(pool, Pool):
         results: Iterator[Any] = _serial(
             pool, fn, source, star, options, timeout, ordered, return_exceptions
         )
@@ -292,7 +292,7 @@ def cancel_results(pool: Pool | SerialPool, results: object, how: How) -> Cancel
     """Cancel the map of `pool` whose results these are; None if they are no such thing."""
     if isinstance(results, ItemResults) and results.window.pool is pool:
         return results.window.cancel(how)
-    if isinstance(results, consume.MapResults) and not isinstance(pool, SerialPool):
+    if isinstance(results, consume.MapResults) and isinstance(pool, Pool):
         run = results.run()
         if run is None:
             return CancelResult.TOO_LATE  # read to its end

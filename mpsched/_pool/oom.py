@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from pathlib import Path
 from typing import Final, final
 
 from mpsched._base import cgroups
 
-_VMSTAT: Final = Path("/proc/vmstat")
+_VMSTAT: Final = "/proc/vmstat"
 _TOGETHER_S: Final = 1.0
 """Seconds within which deaths belong to the kills that were counted."""
 
 
-def _counted(path: Path) -> int:
+def _counted(path: str) -> int:
     try:
-        for line in path.read_text("ascii").splitlines():
+        for line in cgroups.read(path).splitlines():
             name, _, number = line.partition(" ")
             if name == "oom_kill":
                 return int(number)
@@ -31,7 +31,7 @@ class OomWatch:
 
     def __init__(self) -> None:
         groups = cgroups.folders("memory", cgroups.PROC_SELF)
-        self._paths = [_VMSTAT, *(folder / "memory.events" for folder in groups)]
+        self._paths = [_VMSTAT, *(os.path.join(folder, "memory.events") for folder in groups)]
         self._seen = self._total()
         self._unclaimed = 0  # kills that no death of ours has been put down to
         self._at = 0.0

@@ -4,8 +4,6 @@ See README.md, "Layout". All offsets are in 8-byte words unless the name says by
 only process that stores to the word at that time; everybody may read.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 MAGIC: Final = int.from_bytes(b"MPSCHED1", "little")
@@ -159,7 +157,7 @@ class Layout(NamedTuple):
         children: int = 256,
         child_bytes: int = 4096,
         ring_slots: int = 256,
-    ) -> Layout:
+    ) -> "Layout":
         """Lay out a segment.
 
         `entries`, `inbox_slots`, `result_words`, `children` and `ring_slots` are powers of two.
