@@ -14,6 +14,7 @@ from mpsched._worker import (
     awaiting,
     context,
     forked,
+    frames,
     helper,
     idle,
     long,
@@ -58,7 +59,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     # crash-point: worker.ready
     worker.baseline = baseline = Baseline(worker)
     try:
-        _loop(worker, baseline, Runner(worker, spec.parent_pid), config.max_tasks)
+        frames.roomy(_loop, worker, baseline, Runner(worker, spec.parent_pid), config.max_tasks)
     except BaseException as problem:
         if worker.busy():
             raise  # with what it ran, of which nobody knows how far it came
