@@ -584,9 +584,12 @@ def phase_of(handle: Handle[Any]) -> str:
 
 def name_of(handle: Handle[Any]) -> str:
     """Return the name of a child's function, for its repr."""
-    fn = handle._fn
+    from mpsched._worker import long
+
+    fn, x, rest = handle._fn, handle._x, handle._rest
     if type(fn) is Away:
-        fn = fn.fn
+        fn, x, rest = fn.fn, fn.x, fn.rest
     if fn is None or fn is _done:
         return "a child"
+    fn, _, _ = long.call_of(fn, x, rest)
     return getattr(fn, "__qualname__", type(fn).__qualname__)

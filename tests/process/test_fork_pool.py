@@ -127,6 +127,13 @@ def test_fork_pool_what_cannot_be_pickled_runs_at_home() -> None:
         assert ex.stats().pinned > 0
 
 
+def test_fork_pool_what_cannot_be_pickled_pins_its_function_alone() -> None:
+    """Calls of other functions are given away, though all have keywords."""
+    with pool(3) as ex:
+        assert len(run(ex, forkcalls.unpicklable_among_keywords, 40)) > 1
+        assert 0 < ex.stats().pinned < 40
+
+
 def test_fork_pool_changed_argument_is_warned_about_once() -> None:
     """A child that sorts its list elsewhere is told about, once, and where the change was lost."""
     with pool(3) as ex:

@@ -131,6 +131,19 @@ def unpicklable(count: int) -> tuple[bool, set[int]]:
     return all(value is lock for _, value in results), {pid for pid, _ in results}
 
 
+def unpicklable_among_keywords(count: int) -> set[int]:
+    """Spawn a call with a lock and many others with keywords; return who ran those."""
+    handles = [spawn(echo, threading.Lock(), seconds=0.005)]
+    handles += [spawn(named_echo, value=n, seconds=0.005) for n in range(count)]
+    return {pid for pid, _ in [h.join() for h in handles][1:]}
+
+
+def named_echo(value: object, seconds: float) -> tuple[int, object]:
+    """As `echo`, with names."""
+    time.sleep(seconds)
+    return os.getpid(), value
+
+
 def sort_in_place(part: list[int]) -> None:
     """Sort a list in place: what a child must not do, because it may have a copy."""
     time.sleep(0.03)
