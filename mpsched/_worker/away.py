@@ -586,10 +586,13 @@ def name_of(handle: Handle[Any]) -> str:
     """Return the name of a child's function, for its repr."""
     from mpsched._worker import long
 
-    fn, x, rest = handle._fn, handle._x, handle._rest
-    if type(fn) is Away:
-        fn, x, rest = fn.fn, fn.x, fn.rest
+    record = handle._fn
+    call = record if type(record) is Away else None
+    fn = record if call is None else call.fn
     if fn is None or fn is _done:
         return "a child"
-    fn, _, _ = long.call_of(fn, x, rest)
+    if call is None:
+        fn, _, _ = long.call_of(fn, handle._x, handle._rest)
+    else:
+        fn, _, _ = long.call_of(fn, call.x, call.rest)
     return getattr(fn, "__qualname__", type(fn).__qualname__)
