@@ -1,6 +1,7 @@
 # The door. What you see here lives in these places:
 #
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
+#   scheduler.py  Scheduler: calls at their time
 #   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
 #   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
 #   testing/      for tests of code that uses this package
@@ -10,15 +11,18 @@
 #
 # and behind them, each floor importing only what lies below it:
 #
+#   _schedule/    in the parent: what is due, handed out in order          floor 6
 #   _pool/        in the parent: dispatch, collect, supervise          floor 5
 #   _worker/      in a worker: template, loop, find work, park         floor 4
 #   _deque/       where tasks wait: rings and inboxes                  floor 3
 #   _tasks/       what a task is and how it travels                    floor 2
+#   _timers/      what may run, and when                               floor 2
 #   _shm/         memory shared by processes, locks, parking           floor 1
 #   _base/        settings, clock, CPU count                           floor 0
 #
 # Each room has a README.md, which is its specification. There is no logic here: every worker
-# imports this module, so a name is loaded when it is first used.
+# imports this module, so a name is loaded when it is first used. (But under a fault plan of `testing`
+# the rooms have to be loaded with their crash points.)
 """Python functions on all cores: a work-stealing process pool.
 
 import mpsched
@@ -30,17 +34,25 @@ with mpsched.WorkStealingExecutor() as ex:
 
 from __future__ import annotations
 
+from os import environ as _environ
+
 # Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
+    from mpsched._base.cancelresult import CancelResult
+    from mpsched._timers.backoff import Backoff
+    from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
+    from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
     from mpsched.executor import (
         CloseReport,
         Future,
+        PoolEvent,
         PoolStats,
+        Subscription,
         WorkerStats,
         WorkStealingExecutor,
         map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
@@ -55,12 +67,37 @@ if TYPE_CHECKING:
         scope,
         spawn,
     )
+    from mpsched.scheduler import (
+        ClockJump,
+        Kept,
+        Run,
+        Scheduler,
+        SchedulerMetrics,
+        SchedulerReport,
+        TaskHandle,
+    )
 
 __all__ = [
+    "Backoff",
+    "CancelResult",
+    "ClockJump",
     "CloseReport",
+    "Due",
     "Future",
     "Handle",
+    "HeapMetrics",
+    "Kept",
+    "PoolEvent",
     "PoolStats",
+    "Run",
+    "Scheduler",
+    "SchedulerMetrics",
+    "SchedulerReport",
+    "Subscription",
+    "TaskHandle",
+    "TimerStatus",
+    "VersionedTimerHeap",
+    "Wait",
     "WorkStealingExecutor",
     "WorkerStats",
     "__version__",
@@ -83,10 +120,26 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "CancelResult": "mpsched._base.cancelresult",
+    "Backoff": "mpsched._timers.backoff",
+    "ClockJump": "mpsched.scheduler",
     "CloseReport": "mpsched.executor",
+    "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
+    "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
+    "Subscription": "mpsched.executor",
+    "HeapMetrics": "mpsched._timers.due",
+    "Kept": "mpsched.scheduler",
+    "Run": "mpsched.scheduler",
+    "Scheduler": "mpsched.scheduler",
+    "SchedulerMetrics": "mpsched.scheduler",
+    "SchedulerReport": "mpsched.scheduler",
+    "TaskHandle": "mpsched.scheduler",
+    "TimerStatus": "mpsched._timers.due",
+    "VersionedTimerHeap": "mpsched._timers.heap",
+    "Wait": "mpsched._timers.due",
     "WorkStealingExecutor": "mpsched.executor",
     "WorkerStats": "mpsched.executor",
     "__version__": "mpsched._version",
@@ -126,3 +179,9 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, loaded or not."""
     return [*__all__]
+
+
+if "MPSCHED_FAULT_PLAN" in _environ:
+    from mpsched.testing import crashpoints as _crashpoints
+
+    _crashpoints.enter()

@@ -14,8 +14,9 @@ would cost a worker several milliseconds of imports (`concurrent.futures`, `queu
     +- PoolFailed           (BrokenExecutor)    the pool cannot go on
     +- WorkerDied           (BrokenExecutor)    one task's process is gone; the pool goes on
     +- TaskTimeout          (TimeoutError)      one task was ended by its own limit
+    +- DeadlineMissed       (TimeoutError)      one task had not started at its deadline
     +- TaskCancelled                            one task was asked to stop, and did
-    +- StaleVersion                             a newer version of the task has replaced it
+    +- StaleVersion                             an attempt that is over is finished again
     +- PendingLimitReached  (queue.Full)        as much is pending as the pool accepts
     +- RecursionTooDeep     (RecursionError)    nested deeper than a worker's stack goes
     +- EncodeError          (PicklingError)     arguments cannot be sent
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentChanged",
+    "DeadlineMissed",
     "DecodeError",
     "EncodeError",
     "ForkedPool",
@@ -66,7 +68,7 @@ class MpschedError(Exception):
 
 
 class SchedulerClosed(MpschedError, RuntimeError):
-    """The pool was shut down, so it takes no new work.
+    """The pool or scheduler was shut down, so it takes no new work.
 
     Somebody closed it, on purpose. Unlike `PoolFailed`, nothing went wrong: make a new pool, or
     submit before the `with` block ends.
@@ -100,6 +102,13 @@ class TaskTimeout(MpschedError, TimeoutError):
         self.attempt = attempt
 
 
+class DeadlineMissed(MpschedError, TimeoutError):
+    """A scheduled task had not started at its deadline, and never will.
+
+    Unlike `TaskTimeout`, which ends a run that takes too long, nothing of it has run.
+    """
+
+
 class TaskCancelled(MpschedError):
     """A running task was asked to stop, and did.
 
@@ -110,9 +119,9 @@ class TaskCancelled(MpschedError):
 
 
 class StaleVersion(MpschedError):
-    """A newer version of the task has replaced this one, which will not start.
+    """An attempt of a scheduled task is finished that is over already, so this end does not count.
 
-    Unlike `TaskCancelled`, nothing was asked to stop: this version had not begun.
+    Unlike `TaskCancelled`, it says nothing about how that attempt has ended.
     """
 
 

@@ -13,13 +13,15 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from mpsched._base import cpus
+from mpsched._base.cancelresult import CancelResult
 from mpsched._base.settings import Settings
 from mpsched._intask import ExecutorInTask, identity, not_callable
 from mpsched._pool import lifecycle, options as opt
 from mpsched._pool.core import Pool, PoolOptions
+from mpsched._pool.events import PoolEvent, Subscription
 from mpsched._pool.future import Future
 from mpsched._pool.launch import METHODS
-from mpsched._pool.maps import start_map
+from mpsched._pool.maps import cancel_results, is_of_map, start_map
 from mpsched._pool.report import CloseReport
 from mpsched._pool.serial import SerialPool
 from mpsched._pool.stats import PoolStats, WorkerStats
@@ -29,12 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
+    from mpsched._base.cancelresult import CancelResult
     from mpsched.arrays import Shared
 
 __all__ = [
     "CloseReport",
     "Future",
+    "PoolEvent",
     "PoolStats",
+    "Subscription",
     "WorkStealingExecutor",
     "WorkerStats",
     "map",
@@ -327,6 +332,60 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
     def stats(self) -> PoolStats:
         """Return the counters of the pool and of each worker; the last ones once it has ended."""
         return self._pool.stats()
+
+    def cancel_running(
+        self, what: cf.Future[Any] | Iterator[Any], how: Literal["signal", "kill"] = "signal"
+    ) -> CancelResult:
+        """Cancel a task or a map of this pool, also if it runs; its children with it.
+
+        `future.cancel()` does the same with the `on_cancel` of the task's options; here the caller
+        says how, and gets an answer that tells a task that runs from one that is over. Any thread.
+
+        Args:
+            what: a future of this pool, or what its `map` or `starmap` returned. Of a map, nothing
+                more starts; what its items have delivered can still be read, then CancelledError.
+            how: what is done to what runs. "signal" sets `current_task().cancelled`, in all of its
+                children too; the task may heed it or not. "kill" ends the workers that run it, and
+                nobody else's work: its future is cancelled when they are gone.
+
+        Returns:
+            `CancelResult.PREVENTED` (the only true one): it has not started and never will.
+            `REQUESTED`: it runs, and is asked or being ended. `TOO_LATE`: it is over.
+
+        Raises:
+            ValueError: it is of another pool; or `how` is something else.
+            TypeError: it is neither a future of a pool nor the result of a map.
+        """
+        if how not in {"signal", "kill"}:
+            raise ValueError(f'how must be "signal" or "kill", not {how!r}')
+        if isinstance(what, Future):
+            if what._pool is not self._pool:
+                raise ValueError(f"{what!r} is of another pool: ask that one")
+            return self._pool.cancel_running(what, how)
+        answer = cancel_results(self._pool, what, how)
+        if answer is None:
+            raise (ValueError if is_of_map(what) else TypeError)(
+                f"cancel_running() takes a future of this pool or what its map returned, not {what!r:.100}"
+            )
+        return answer
+
+    def events(self, callback: Callable[[PoolEvent], object]) -> Subscription:
+        """Call `callback(event)` for each thing that happens to the pool from now on.
+
+        Workers that start, die or make room; tasks that are retried or were over their limit; children
+        that cannot travel; a pool that fails: see `PoolEvent`. The same goes to the logger "mpsched", one
+        line each.
+
+        The callback runs in the pool's own thread, like a future's: while it runs no worker is
+        replaced and no limit looked at, so it should be short. What it raises is logged. It may submit
+        to the pool, and wait for that.
+
+        Returns:
+            Its subscription: `close()` ends it, as leaving a `with` block does.
+        """
+        if not callable(callback):
+            raise TypeError(f"events() takes a function of one event, not {callback!r:.100}")
+        return self._pool.events.subscribe(callback)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no new work, do what was accepted, end the workers. May be called again.

@@ -93,6 +93,10 @@ class Settings(NamedTuple):
     # each. Larger: a core is kept from others for nothing.
     linger_s: float = 0.000_15
 
+    # The same for who waits for a child of a task. Longer: to publish one costs its home some hundred
+    # microseconds when it has not done so for a while, and the code is in no cache any more.
+    fork_linger_s: float = 0.000_5
+
     # Seconds that a parked worker sleeps at first and at most before it looks by itself. Only a lost
     # wake-up would need it. Smaller: an idle pool uses CPU time. Larger: such a loss is felt.
     park_first_s: float = 0.1
@@ -135,6 +139,7 @@ class Settings(NamedTuple):
             "tell_s",
             "patience_s",
             "linger_s",
+            "fork_linger_s",
             "park_first_s",
             "park_most_s",
         ):

@@ -46,11 +46,15 @@ class Inbox(Ring):
         words[base + I_COUNT] = count
         for offset, handle in enumerate(handles[-count:]):
             slots[(head - count + offset) & mask] = handle
+        # crash-point: inbox.give.slots
         words[base + I_DIRTY] = OP_GIVE | self.worker << 8
+        # crash-point: inbox.give.dirty
         queued = st.word(st.QUEUED, self.worker)
         for handle in handles[-count:]:
             state[handle] = queued
+        # crash-point: inbox.give.queued
         words[base + I_HEAD] = head - count
+        # crash-point: inbox.give.head
         words[base + I_DIRTY] = 0
         return count
 

@@ -79,11 +79,13 @@ class Ring:
         dirty = words[base + I_DIRTY]
         if not dirty:
             return False
+        # crash-point: ring.repair.begun
         operation, claimer = dirty & 255, dirty >> 8
         old, count = words[base + I_OLD], words[base + I_COUNT]
         if words[base + I_HEAD] == old:
             # Killed before its linearization point.
             self._undo(operation, claimer, old, count)
+        # crash-point: ring.repair.undone
         words[base + I_DIRTY] = 0
         return True
 
@@ -107,8 +109,10 @@ class Ring:
         slots, mask = self._slots, self._mask
         for offset, handle in enumerate(handles):
             slots[(tail + offset) & mask] = handle
+        # crash-point: ring.push.slots
         # Pairs with the owner's look at its sources in idle.park (step 2), under this lock.
         words[base + I_TAIL] = tail + len(handles)
+        # crash-point: ring.push.tail
 
     def take(self, limit: int, claimer: int) -> list[int]:
         """Move up to `limit` of the oldest from QUEUED to CLAIMED(claimer).
@@ -133,12 +137,18 @@ class Ring:
         handles = [handle for handle in found if handle != TOMB]
         words[base + I_OLD] = head
         words[base + I_COUNT] = count
+        # crash-point: ring.take.noted
         words[base + I_DIRTY] = OP_TAKE | claimer << 8
+        # crash-point: ring.take.dirty
         claimed = st.word(st.CLAIMED, claimer)
         for handle in handles:
             state[handle] = claimed
+            # crash-point: ring.take.claiming
+        # crash-point: ring.take.claimed
         words[base + I_HEAD] = head + count
+        # crash-point: ring.take.head
         words[base + I_DIRTY] = 0
+        # crash-point: ring.take.clean
         return handles
 
     def remove(self, handle: int) -> bool:
@@ -150,7 +160,9 @@ class Ring:
         slots, mask = self._slots, self._mask
         for index in range(words[base + I_HEAD], words[base + I_TAIL]):
             if slots[index & mask] == handle:
+                # crash-point: ring.remove.found
                 slots[index & mask] = TOMB
+                # crash-point: ring.remove.tomb
                 return True
         return False
 

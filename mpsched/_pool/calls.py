@@ -153,8 +153,13 @@ class Calls:
             meta |= tab.FLAG_RERUN
         if seed is not None or options.timeout is not None or options.blocking:
             meta |= tab.FLAG_CONTEXT
-            limit = 0 if options.timeout is None else int(options.timeout * 1e9)
-            frame = pickle.dumps((seed, limit, options.blocking, frame), 5)
+            frame = in_context(frame, options, seed)
         task = Task(next(self._ids), meta, frame, options)
         task.holds = holds or None
         return task
+
+
+def in_context(frame: bytes, options: Options, seed: str | None = None, version: int = 0) -> bytes:
+    """Return the frame of a FLAG_CONTEXT task: what the task can ask about itself, and `frame`."""
+    limit = 0 if options.timeout is None else int(options.timeout * 1e9)
+    return pickle.dumps((seed, limit, options.blocking, version, frame), 5)

@@ -21,6 +21,7 @@ from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.leader import Leader
 from mpsched._pool.options import DEFAULT, Options
@@ -43,8 +44,10 @@ from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mpsched._base.cancelresult import CancelResult
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
+    from mpsched._pool.revoke import How
     from mpsched._pool.stats import PoolStats
 
 _BURST_NS: Final = 50_000
@@ -189,6 +192,7 @@ class Pool:
             self.bells,
             self.collector_bell,
         )
+        self.events = Events(self.ring)
         self.leader = Leader(self)
         self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
@@ -278,8 +282,10 @@ class Pool:
                     task = self.calls.call(fn, args, kwargs, options, next(index) if index else 0)
             except (EncodeError, OSError) as problem:
                 return self._born_failed(options, problem)
+        # crash-point: submit.pickled
         future: Future[Any] = Future(self, task)
         task.future = future
+        # crash-point: submit.made
         ready = self.ready
         if options is DEFAULT and ready.simple:
             ready.plain.append(task)
@@ -404,9 +410,19 @@ class Pool:
             self.runs.remove(run)
         except KeyError:
             return
-        if not run.seen():
-            self.unseen.append(run)
+        # Added, then looked: whoever begins to read it says so, then takes it out.
+        self.unseen.append(run)
+        if run.seen():
+            self.forget(run)
         self.collector_bell.wake()
+
+    def forget(self, run: MapRun) -> bool:
+        """Keep nothing of a map for its report; False if it was not kept. Any thread."""
+        try:
+            self.unseen.remove(run)
+        except ValueError:
+            return False
+        return True
 
     # --- asking ---------------------------------------------------------------------------------------
 
@@ -469,6 +485,10 @@ class Pool:
         """Prevent `task` from starting (True), else set its signal (False). Any thread."""
         return self.revoker.cancel(task)
 
+    def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
+        """Cancel a root whether it runs or not; see `WorkStealingExecutor.cancel_running`."""
+        return self.revoker.cancel_running(future, how)
+
     def retry(self, task: Task, error: BaseException) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.
 
@@ -484,6 +504,8 @@ class Pool:
             task.attempt += 1
             if task.attempt > options.retries:
                 task.meta &= ~tab.FLAG_RERUN
+            if self.events.wanted("retried"):
+                self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
         task.killed = None
         self.table.state[handle] = st.FREE
         self.dispatcher.inflight.pop(task.id, None)

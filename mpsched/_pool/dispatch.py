@@ -203,20 +203,24 @@ class Dispatcher:
                 ready.pop(item)
         if not moving:
             return False
+        # crash-point: dispatch.taken
         # 2. Entries: neighbours, so that workers and thieves may read them in one go.
         handles = self._place(worker)
         if not handles:
             self._put_back()
             return False
+        # crash-point: dispatch.placed
         # 3. Push; the store of TAIL is the linearization point of all of them.
         pushed = self._push(inbox, handles)
         if not pushed:
             self._recover()
             return False
+        # crash-point: dispatch.pushed
         # 4. The inbox before the sleeper's state; pairs with the fence in idle.park.
         moving.clear()
         self._target = None
         fence()
+        # crash-point: dispatch.cleared
         self._wake(worker)
         return True
 
@@ -290,6 +294,7 @@ class Dispatcher:
                 self._target = None
                 self.busy = True
                 return False
+            # crash-point: dispatch.locked
             inbox.repair()
             inbox.push(handles)
         finally:
@@ -298,6 +303,7 @@ class Dispatcher:
 
     def _recover(self) -> None:
         """Put back what an exception, or a busy lock, left between the queue and an inbox."""
+        # crash-point: dispatch.recovering
         target = self._target
         if target is not None:
             self._locks.release(target)

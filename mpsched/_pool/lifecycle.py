@@ -124,7 +124,7 @@ def _at_exit() -> None:
     Unless Ctrl-C has ended the program, or does so now: then as if it had struck in a `with`.
     """
     for pool in guards.live_pools():
-        if _ended_by_ctrl_c():
+        if ended_by_ctrl_c():
             close(pool, 0.0, cancel_pending=True, kill_after=GRACE_S)
             continue
         try:
@@ -134,7 +134,7 @@ def _at_exit() -> None:
             raise
 
 
-def _ended_by_ctrl_c() -> bool:
+def ended_by_ctrl_c() -> bool:
     """Whether KeyboardInterrupt has left the main module, which prints it and then exits."""
     if hasattr(sys, "ps1"):
         return False  # a prompt, where the last error may be an old one

@@ -20,7 +20,7 @@ from mpsched._pool.waiting import Condition
 from mpsched._shm.buffercache import Burst
 from mpsched._tasks import sealed, table as tab
 from mpsched._tasks.sealed import Sealed
-from mpsched.errors import EncodeError, WorkerDied
+from mpsched.errors import EncodeError
 
 if TYPE_CHECKING:
     import weakref
@@ -298,6 +298,11 @@ class MapRun:
         """A piece is over: `count` items were run in `ns` nanoseconds."""
         if count:
             self._fruitless = 0
+        if self._rest_error is not None and task.items is not None:
+            # Told to stop (`cancel_rest`): what it has not started is nobody's.
+            stops = [stop for one, stop, _ in list(self._splits) if one is task]
+            for index in range(task.start + count, min([task.end, *stops])):
+                self.deliver_error(task, index, self._rest_error)
         if count and task.items is not None:
             average = max(1.0, ns / count)
             old = self._average_ns
@@ -317,7 +322,7 @@ class MapRun:
                     self._blocks.pop(start, None)
         task.parts = []
 
-    def died(self, task: Task, started: int, death: Callable[[int], WorkerDied]) -> None:
+    def died(self, task: Task, started: int, death: Callable[[int], BaseException]) -> None:
         """The worker that ran `task` died after `started` of its items were started.
 
         Items whose results came are kept; started ones fail; the others run elsewhere. Supervisor,
@@ -451,7 +456,7 @@ class MapRun:
         self._pool.ring()
 
     def report(self) -> None:
-        """Log failures that nobody saw, once: the pool is being left."""
+        """Log failures that nobody has read, once: nobody can any more, or the pool is left."""
         if self._started:
             return
         total = self.total

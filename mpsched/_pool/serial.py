@@ -10,7 +10,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._pool.core import closed
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
@@ -53,6 +55,7 @@ class SerialPool:
         self, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] = ()
     ) -> None:
         self.width = 0
+        self.events = Events(lambda: None)
         self.leader = self  # what a future asks of its pool's leader; nothing ever waits here
         self.state = "accepting"
         self._ids = itertools.count(1)
@@ -108,6 +111,8 @@ class SerialPool:
             ):
                 break
             task.attempt += 1
+            self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
+            self.events.deliver()
         future.worker = 0
         raw = None
         if error is not None:
@@ -139,6 +144,10 @@ class SerialPool:
     def cancel(self, _task: Task) -> bool:
         """Everything that was accepted has run."""
         return False
+
+    def cancel_running(self, _future: Future[Any], _how: str) -> CancelResult:
+        """Everything that was accepted has run."""
+        return CancelResult.TOO_LATE
 
     def in_own_thread(self) -> bool:
         """There is no thread of its own."""

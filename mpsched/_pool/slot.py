@@ -17,6 +17,8 @@ class Slot:
         failures: starts in a row that failed; reason: why the last one did.
         start_at: `time.monotonic()` of its next start, or None.
         wanted: it is started again when it ends; False for a spare that is not needed.
+        pinned: it was told of that it keeps children that cannot be pickled.
+        why: why the pool itself ends its process, or has it make room; None if it does not.
     """
 
     __slots__ = (
@@ -25,10 +27,12 @@ class Slot:
         "incarnation",
         "last_pid",
         "pid",
+        "pinned",
         "ready",
         "reason",
         "start_at",
         "wanted",
+        "why",
     )
 
     def __init__(self, *, spare: bool = False) -> None:
@@ -41,3 +45,5 @@ class Slot:
         self.reason: str | None = None
         self.start_at: float | None = None if spare else 0.0
         self.wanted = not spare
+        self.pinned = False
+        self.why: str | None = None

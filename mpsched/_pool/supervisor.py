@@ -26,6 +26,7 @@ from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec
+from mpsched._worker.baseline import UNFIT
 from mpsched.errors import PoolFailed
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _LINGER_S: Final = 0.010
 _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
+_BACKOFF_MOST_S: Final = 5.0
 _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
@@ -112,10 +114,15 @@ class Supervisor:
         spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
         return [*(slot.last_pid for slot in self._slots[:width]), *spares]
 
-    def kill(self, worker: int, number: int) -> bool:
-        """Send a signal to the process of a worker. Supervisor only."""
-        pid = self._slots[worker].pid
-        return bool(pid) and self._launcher.kill(pid, number)
+    def pid_of(self, worker: int) -> int:
+        """Return the process of a worker; 0 while there is none. Supervisor only."""
+        return self._slots[worker].pid
+
+    def kill(self, worker: int, number: int, why: str | None = None) -> bool:
+        """Send a signal to the process of a worker; `why` it ends, for the event. Supervisor only."""
+        slot = self._slots[worker]
+        slot.why = why or slot.why
+        return bool(slot.pid) and self._launcher.kill(slot.pid, number)
 
     # --- the loop -------------------------------------------------------------------------------------
 
@@ -166,6 +173,7 @@ class Supervisor:
         pool.leader.collect()
         self._take_notices()
         self._spares.check()
+        self._look_at_pinned()
         self.burial.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
@@ -251,6 +259,7 @@ class Supervisor:
 
     def _settle_finished(self) -> None:
         leader, dropped = self._pool.leader, self._pool.dispatcher.dropped
+        self._pool.events.deliver()
         while dropped:
             # Callbacks run here and below, and may come back in here (`wait_inside`).
             dropped.popleft()._cancel()
@@ -258,15 +267,25 @@ class Supervisor:
         if not finished:
             return
         while finished:
-            future, value, raw, failed = finished.popleft()
-            future._settle(value, raw, failed=failed)
+            future, value, raw, failed = item = finished.popleft()
+            try:
+                # crash-point: settle.popped
+                future._settle(value, raw, failed=failed)
+            except BaseException:
+                finished.appendleft(item)  # the pool fails now, and this one ends all the same
+                raise
         leader.settled()
 
     def _report_runs(self) -> None:
+        """Report the maps that ended unread: once nobody can read them, all when the pool is left.
+
+        Until then they keep their results, and whatever their functions refer to.
+        """
         pool = self._pool
-        if self.draining and pool.idle():
-            while pool.unseen:
-                pool.unseen.pop().report()
+        leaving = self.draining and pool.idle()
+        for run in list(pool.unseen):
+            if (leaving or run.dropped()) and pool.forget(run):
+                run.report()
 
     # --- workers ----------------------------------------------------------------------------------------
 
@@ -276,10 +295,11 @@ class Supervisor:
         now = time.monotonic()
         for index, slot in enumerate(self._slots):
             if slot.start_at is not None and slot.start_at <= now:
-                slot.start_at = None
+                slot.start_at = slot.why = None
                 slot.incarnation += 1
                 slot.ready = False
                 slot.alive = True
+                # crash-point: start.asking
                 self._launcher.start(index, slot.incarnation)
 
     def _handle(self, event: launch.Event) -> None:
@@ -303,13 +323,16 @@ class Supervisor:
             self._template_died(event)
 
     def _template_died(self, event: launch.TemplateDied) -> None:
-        _LOG.warning("the pool's template process ended (%s); a new one starts", event.status)
+        if self.failed is None and not self._stopping:
+            why = event.reason or f"{obituary.how(event.status)}; a new one starts"
+            self._pool.events.note("template_died", why)
         for index, slot in enumerate(self._slots):
             if slot.alive:
                 slot.reason = event.reason
                 by_kill = event.status == -signal.SIGKILL
                 self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
         if self.failed is None:
+            # crash-point: recover.restarting
             self._launcher.restart()
 
     def _exited(
@@ -319,7 +342,7 @@ class Supervisor:
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
         planned = words[block + lay.B_STATE] == lay.RETIRED
-        self.burial.bury(index, pid, status)
+        cause = self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
         slot.alive = False
@@ -327,7 +350,21 @@ class Supervisor:
         if not planned:
             self.deaths += 1
             if slot.ready:
-                _LOG.info("worker %s (pid %s) died: %s", index, pid, obituary.how(status))
+                why = obituary.how(status) + (f"; suspected cause: {cause}" if cause else "")
+                why += f" because {slot.why}" if slot.why else ""
+                self._pool.events.note("died", why, worker=index, pid=pid)
+        elif not self._stopping:
+            unfit = "a task has left it unfit for others" if status == UNFIT else None
+            why = (
+                slot.why
+                or unfit
+                or (
+                    f"it has run {self._pool.options.max_tasks} tasks (max_tasks_per_child)"
+                    if slot.wanted
+                    else "no task blocks any more"
+                )
+            )
+            self._pool.events.note("recycled", why, worker=index, pid=pid)
         if reason:
             slot.reason = reason
         self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
@@ -344,11 +381,15 @@ class Supervisor:
             # nothing about the next one.
             slot.start_at = time.monotonic() + 2 * _BACKOFF_S
             return
+        slot.failures += 1
+        why = slot.reason or "its process ended before it was ready"
         if self._spares.has(slot):
+            self._pool.events.note("start_failed", why, worker=self._slots.index(slot))
             self._spares.failed(slot)
             return
-        slot.failures += 1
-        if slot.failures >= _TRIES and self.failed is None:
+        # While others do the work, one that cannot be started is tried again and again.
+        others = any(one.alive and one.ready for one in self._slots if one is not slot)
+        if slot.failures >= _TRIES and not others and self.failed is None:
             self._fail(
                 PoolFailed(
                     f"a worker could not be started {slot.failures} times in a row"
@@ -356,14 +397,33 @@ class Supervisor:
                 )
             )
             return
-        slot.start_at = time.monotonic() + _BACKOFF_S * 2**slot.failures
+        delay = min(_BACKOFF_S * 2**slot.failures, _BACKOFF_MOST_S)
+        slot.start_at = time.monotonic() + delay
+        if self.failed is None:
+            self._pool.events.note(
+                "start_failed", f"{why}; tried again in {delay:g} s", worker=self._slots.index(slot)
+            )
+
+    def _look_at_pinned(self) -> None:
+        """Tell once of each worker that keeps children because they cannot be pickled."""
+        pool = self._pool
+        if not pool.events.wanted("pinned"):
+            return
+        words = pool.segment.words
+        for worker in range(words[lay.H_LIVE]):
+            slot = self._slots[worker]
+            if words[pool.layout.block(worker) + lay.B_PINNED] and not slot.pinned:
+                slot.pinned = True
+                why = "their function, arguments or results cannot be pickled (pinned)"
+                pool.events.note("pinned", why, worker=worker, pid=slot.last_pid)
 
     def _take_notices(self) -> None:
         notices = self._pool.leader.notices
         while notices:
-            worker, kind, _pid, payload = notices.popleft()
+            worker, kind, pid, payload = notices.popleft()
             slot = self._slots[worker]
             if kind == rec.R_READY:
+                self._pool.events.note("started", worker=worker, pid=pid)
                 slot.ready = True
                 slot.failures = 0
                 slot.reason = None
@@ -378,7 +438,6 @@ class Supervisor:
             else:
                 error = failure.decode_exception(payload)
                 slot.reason = f"the initializer failed: {type(error).__name__}: {error}"
-                _LOG.warning("the initializer failed in a replacement of worker %s", worker)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -387,6 +446,7 @@ class Supervisor:
         self.failed = error
         self._populated.set()
         pool = self._pool
+        pool.events.note("failed", str(error) or repr(error))
 
         def own() -> PoolFailed:
             copy = PoolFailed(str(error))
@@ -444,11 +504,13 @@ class Supervisor:
             words[pool.layout.block(worker) + lay.B_STOP] = 1
             pool.bells[worker].wake()
         try:
+            # crash-point: end.stopping
             self._launcher.stop(0.0 if self.kill_now or self.failed is not None else _LEAVE_S)
         except OSError:
             _LOG.exception("the pool's processes could not all be ended in time")
         finally:
             self._launcher.close()
+            self._look_at_pinned()
             self._settle_finished()
             pool.last_stats = pool.stats()
             pool.close_files(unmap=self._enter_for_good())

@@ -16,6 +16,7 @@ from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
+    from mpsched._pool.obituary import Death
     from mpsched._pool.task import Task
 
 LOOK_S: Final = 0.005
@@ -44,9 +45,7 @@ class Lost(NamedTuple):
     task: Task
     key: int
     deadline: float
-    worker: int
-    pid: int
-    status: int | None
+    end: Death
     started: int
 
 
@@ -175,8 +174,8 @@ class Trees:
         """Whether `task` is lost and its children are still waited for."""
         return task.id in self.waiting
 
-    def wait_for(self, task: Task, index: int, pid: int, status: int | None, started: int) -> bool:
-        """Take over a root that died with worker `index`, which is buried, if others run parts of it.
+    def wait_for(self, task: Task, end: Death, started: int) -> bool:
+        """Take over a root that died with its worker, which is buried, if others run parts of it.
 
         Returns:
             False: nobody does, and what becomes of it can be settled now.
@@ -189,7 +188,7 @@ class Trees:
         if not table.cancel[handle]:
             table.cancel[handle] = _OURS
         deadline = time.monotonic() + max(task.options.grace, _GRACE_S)
-        self.waiting[task.id] = Lost(task, key, deadline, index, pid, status, started)
+        self.waiting[task.id] = Lost(task, key, deadline, end, started)
         return True
 
     def check(self) -> list[Lost]:
@@ -238,7 +237,7 @@ class Trees:
         fence()
         for worker in workers:
             if words[layout.block(worker) + lay.B_RUN] == key:
-                self._pool.supervisor.kill(worker, signal.SIGKILL)
+                self._pool.supervisor.kill(worker, signal.SIGKILL, "its root is lost elsewhere")
 
     def _spare(self, key: int) -> None:
         words, layout = self._pool.segment.words, self._pool.layout

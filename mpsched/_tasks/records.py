@@ -131,11 +131,13 @@ class ResultWriter:
             self._doubles[position + 3] = value
         else:
             ring[position + 3] = int(value) & MASK64
+        # crash-point: result.write.words
         self._at = tail + HEAD_WORDS
         if WEAK:
             fence()
         # Pairs with the reader's load of TAIL in ResultReader.take.
         self._words[self._tail] = tail + HEAD_WORDS
+        # crash-point: result.write.tail
 
     def write_payload(
         self, ident: int, handle: int, kind: int, ns: int, payload: bytes, value: int = 0
@@ -159,10 +161,12 @@ class ResultWriter:
         ring[position + 3] = value
         at = (position + HEAD_WORDS) * 8
         self._bytes[at : at + size] = payload
+        # crash-point: result.payload.words
         self._at += need
         if WEAK:
             fence()
         self._words[self._tail] = self._at
+        # crash-point: result.payload.tail
 
     def _reserve(self, need: int) -> int:
         """Wait for `need` neighbouring words; return where they start."""

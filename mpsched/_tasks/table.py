@@ -30,7 +30,8 @@ FLAG_TIMED: Final = (
     32  #    the worker writes STARTED, so that the parent can watch a time limit, and
 )
 #                            looks at KILL after the run
-# The frame is a pickle of (seed or None, time limit ns or 0, whether it blocks, real frame).
+# The frame is a pickle of (seed or None, time limit ns or 0, whether it blocks, version of a schedule or
+# 0, real frame).
 FLAG_CONTEXT: Final = 64
 FLAG_RERUN: Final = (
     128  #   retries are left for a death: a child that died with its thief may run again

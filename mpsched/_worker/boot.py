@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import os
 import pickle
 import signal
 import sys
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpsched._worker import control, lifeline
 from mpsched._worker.environment import BootSpec, apply, snapshot
@@ -118,7 +119,32 @@ def enter_worker(index: int) -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    own_children()
+    line_by_line()
     name_process(f"mpsched-w{index}")
+
+
+def own_children() -> None:
+    """Let `multiprocessing` end the children of this process when it leaves, and no other's.
+
+    Where it was loaded before the fork, it has registered its exit function before, and knows the
+    children of the program: what it does itself in a process that it forks.
+    """
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process._children = set()  # noqa: SLF001
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._finalizer_registry.clear()  # noqa: SLF001
+        util._run_after_forkers()  # noqa: SLF001
+        atexit.register(util._exit_function)  # noqa: SLF001
+
+
+def line_by_line() -> None:
+    """Write each line of standard output when it ends: a worker may be killed at any time."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(line_buffering=True)
 
 
 def name_process(name: str) -> None:
@@ -157,7 +183,7 @@ def leave(status: int) -> NoReturn:
             try:
                 if stream is not None:
                     stream.flush()
-            except (OSError, ValueError):
+            except BaseException:  # it may be a task's own object
                 status = status or 120
         os._exit(status & 0xFF)
 
@@ -172,6 +198,7 @@ def spawned() -> NoReturn:
     report = socket.socket(fileno=report_fd)
     try:
         lifeline.tie(line)
+        # crash-point: newborn.exec-tied
         spec = load(spec_fd)
         enter_process(spec, "worker")
         enter_worker(index)

@@ -111,7 +111,8 @@ def linger(worker: Worker) -> bool:
         return False
     inbox, clock = worker.inbox, time.monotonic_ns
     words, state = worker.words, worker.block + lay.B_STATE
-    until = clock() + int(worker.settings.linger_s * 1e9)
+    settings = worker.settings
+    until = clock() + int((settings.fork_linger_s if forks else settings.linger_s) * 1e9)
     try:
         # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
         # here is found by `park`.
@@ -144,6 +145,7 @@ def park(worker: Worker) -> bool:
         words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
         words[state] = lay.PARKED
         fence()
+        # crash-point: park.announced
         ask(worker)
         while True:
             outcome.let_go(worker)
@@ -154,6 +156,7 @@ def park(worker: Worker) -> bool:
             victims = others_have_more(worker)
             words[worker.block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: park.looked
             if worker.bell.wait(min(safety, patience) if victims else safety):
                 return True
             if victims:
@@ -170,5 +173,6 @@ def park(worker: Worker) -> bool:
                 return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
+        # crash-point: park.woken
         words[state] = lay.AWAKE
         words[worker.block + lay.B_WAITS] = 0

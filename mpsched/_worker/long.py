@@ -193,7 +193,7 @@ def begin() -> None:
     words[block + lay.B_FORKS] = 1
     # Pairs with the thief's "WAITS, STATE = PARKED, fence, read FORKS" (idle.park): one sees the other.
     fence()
-    if any(words[other] for other in home.waits):
+    if any(words[waits] for _, waits in home.others):
         hot.want[0] = 1
 
 

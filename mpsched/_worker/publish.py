@@ -84,7 +84,7 @@ def answer() -> None:
     now = time.monotonic_ns()
     if _root != worker.run:
         _begin(worker, now)
-    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < 2 * _spent_ns:
+    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < _spent_ns:
         # A thief that still has nothing after `patience_s` asks the helper.
         hot.want[0] = 0
         return
@@ -121,14 +121,10 @@ def give_all() -> None:
 
 def _asking(worker: Worker) -> list[int]:
     """Return the workers that want work of this one."""
-    words, layout = worker.words, worker.config.layout
-    mine = 1 + worker.index
-    return [
-        other
-        for other in range(words[lay.H_LIVE])
-        if other != worker.index
-        and words[layout.block(other) + lay.B_WAITS] in {mine, lay.WAITS_ANY}
-    ]
+    words = worker.words
+    mine = 1 + worker.index, lay.WAITS_ANY
+    # Slots that were never started wait for nothing.
+    return [other for other, at in worker.others if words[at] in mine]
 
 
 def _serve(worker: Worker, at_least: int) -> None:
@@ -153,11 +149,12 @@ def _publish_for(worker: Worker, at_least: int) -> None:
         if asking and not hopeless:
             _publish_ahead(worker)
         hot.want[0] = 0
+        # crash-point: publish.unwanted
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
         # (Who has announced itself since the first look may have seen an empty ring.)
-        ready = _wake(worker, _asking(worker))
-        if not hopeless and len(_asking(worker)) > ready:
+        asking = _asking(worker)
+        if _wake(worker, asking) < len(asking) and not hopeless:
             hot.want[0] = 1
     finally:
         _server = 0
@@ -203,6 +200,7 @@ def _wake(worker: Worker, asking: list[int]) -> int:
         # Who is awake looks at the ring under its lock before it sleeps.
         if words[layout.block(other) + lay.B_STATE] in {lay.PARKED, lay.JOINING}:
             worker.bells[other].wake()
+            # crash-point: publish.rung
     return ready
 
 
@@ -214,6 +212,7 @@ def _publish(worker: Worker) -> int:
         record = away.leave()
     if record is None:
         return _NOTHING
+    # crash-point: publish.left
     if _root != worker.run:
         _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
@@ -227,6 +226,7 @@ def _publish(worker: Worker) -> int:
             # It runs at home, where nothing has to be pickled. Counted: a program in which nothing
             # can be given away is slow, not wrong.
             frame = None
+    # crash-point: publish.pickled
     with away.fork_lock:
         if record.kind != away.PUBLISHING:
             return _PUBLISHED  # its parent has joined it meanwhile
@@ -239,8 +239,10 @@ def _publish(worker: Worker) -> int:
                 _pinned.add(number)
             return _PINNED
         _write(worker, record, entry, frame)
+        # crash-point: publish.written
         with worker.ring(worker.deque):
             worker.deque.push([entry])
+        # crash-point: publish.pushed
         words[block + lay.B_PUBLISHED] += 1
     return _PUBLISHED
 
@@ -301,6 +303,7 @@ def take_outcome(worker: Worker, record: Away) -> None:
     _gains += 1
     # Of the whole root: where most children are tiny, the few others have nearly all of the work.
     worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
+    # crash-point: outcome.fetched
     free(worker, record)
     record.kind = away.FETCHED
 
@@ -319,6 +322,7 @@ def lose(worker: Worker, record: Away, thief: int, pid: int | None, status: int 
     free(worker, record)
     root = worker.current
     assert root is not None
+    # crash-point: outcome.lost
     if worker.may_repeat() and not record.repeated:
         record.repeated = True
         record.kind = away.PINNED

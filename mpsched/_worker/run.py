@@ -84,9 +84,11 @@ class Runner:
 
     def run(self, handle: int) -> int:
         """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
+        # crash-point: run.popped
         worker = self._worker
         # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
         self._state[handle] = self._running
+        # crash-point: run.running
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
@@ -130,6 +132,7 @@ class Runner:
             fn, args, kwargs = self._decode(handle, meta, kind)
         except BaseException as problem:
             self._undecodable(ident, handle, problem)
+            self._forget_context()
             if run:
                 self._wait_for_its_end(run)
             return self._ended(0, _clock())
@@ -161,10 +164,18 @@ class Runner:
                 now = _clock()
                 deliver.value(worker, ident, handle, now - begun, result)
                 del result
-        worker.seed, worker.limit_ns, worker.blocks = None, 0, False
+        self._forget_context()
         if run:
             self._wait_for_its_end(run)
-        return self._ended(now - begun, now)
+        self._ended(now - begun, now)
+        if kind == tab.KIND_CHUNK:
+            worker.look(now)
+        return now
+
+    def _forget_context(self) -> None:
+        """The next root has a context of its own, or none."""
+        worker = self._worker
+        worker.seed, worker.limit_ns, worker.blocks, worker.version = None, 0, False, 0
 
     def _wait_for_its_end(self, run: int) -> None:
         """Start nothing more while the parent is about to kill this worker for `run`, which is over.
@@ -182,6 +193,7 @@ class Runner:
 
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
+        # crash-point: run.delivered
         worker.current = None
         if blocking.entered:
             blocking.end_all(worker)
@@ -197,7 +209,7 @@ class Runner:
         buffers: list[memoryview] = []
         if meta & tab.FLAG_CONTEXT:
             worker = self._worker
-            worker.seed, worker.limit_ns, worker.blocks, data = pickle.loads(data)
+            worker.seed, worker.limit_ns, worker.blocks, worker.version, data = pickle.loads(data)
         if meta & tab.FLAG_EXTERNAL:
             data, buffers = self._fetch(data)
         number = meta >> tab.FUNCTION_SHIFT

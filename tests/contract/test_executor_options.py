@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched import WorkStealingExecutor
-from mpsched.errors import TaskTimeout, WorkerDied
-from tests.support import faults, tasks
+from mpsched import WorkStealingExecutor, current_task
+from mpsched.errors import DecodeError, TaskTimeout, WorkerDied
+from tests.support import bombs, faults, tasks
 
 if TYPE_CHECKING:
     from tests.support.gates import Gate
@@ -275,3 +275,35 @@ def test_options_view_outlives_nothing(start_method: str) -> None:
     assert ex.state == "terminated"
     with pytest.raises(SchedulerClosed):
         view.submit(tasks.square, 3)
+
+
+def test_deadline_of_a_task_that_cannot_be_unpickled_goes_with_it(
+    default_pool: WorkStealingExecutor,
+) -> None:
+    """What runs after it in the same worker has no limit, and blocks nobody, unless it says so."""
+    view = default_pool.options(timeout=500, blocking=True, rng=3)
+    lost = [view.submit(tasks.identity, bombs.RaisesAtUnpickle(ValueError)) for _ in range(8)]
+    assert all(isinstance(one.exception(), DecodeError) for one in lost)
+    later = [default_pool.submit(deadline_of) for _ in range(8)]
+    assert [one.result() for one in later] == [None] * 8
+
+
+def test_wait_cancelled_ends_when_the_task_is_asked_to_stop(
+    default_pool: WorkStealingExecutor, gate: Gate
+) -> None:
+    """It waits for the signal in place of sleeping; without one it answers False in time."""
+    assert default_pool.submit(waits, None, 0.0).result() is False
+    assert default_pool.submit(waits, None, 0.01).result() is False
+    running = default_pool.submit(waits, gate, None)
+    gate.wait_for(1)
+    assert not running.cancel()
+    assert running.result(HANG_S) is True
+
+
+def waits(gate: Gate | None, timeout: float | None) -> bool:
+    """Wait for the signal of the running task. In a worker."""
+    task = current_task()
+    assert task is not None
+    if gate is not None:
+        gate.arrive()
+    return task.wait_cancelled(timeout)

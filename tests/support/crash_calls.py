@@ -389,3 +389,35 @@ class Poison:
 
     def __reduce__(self) -> Any:
         return act, ("_exit 3",)
+
+
+def raise_lines() -> NoReturn:
+    raise ValueError("first\nsecond")
+
+
+def pin(count: int) -> int:
+    """Spawn children that cannot be pickled, until some would have been published."""
+    import threading
+
+    lock = threading.Lock()
+
+    def child(held: Any) -> int:
+        time.sleep(0.01)
+        return 1
+
+    return sum(handle.join() for handle in [mpsched.spawn(child, lock) for _ in range(count)])
+
+
+def until_asked_or_there(folder: str, name: str) -> str:
+    """Say who runs it; return when its signal is set, or when the test lets it go on."""
+    task = mpsched.current_task()
+    assert task is not None
+    say_started(folder, name)
+    go, until = Path(folder, f"{name}.go"), time.monotonic() + _HANG_S
+    while not go.exists():
+        if task.cancelled:
+            return "asked"
+        if time.monotonic() > until:
+            raise TimeoutError("nobody asked")
+        time.sleep(0.002)
+    return name

@@ -1,0 +1,310 @@
+"""The book: the versions there are and what became of them, under one lock. See README.md, "Book"."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from mpsched._base.clock import WallWatch
+from mpsched._pool.waiting import Condition, Latch
+from mpsched._schedule.bell import Bell
+from mpsched._schedule.history import History
+from mpsched._schedule.verdict import Verdict
+from mpsched._timers.heap import VersionedTimerHeap
+from mpsched.errors import DeadlineMissed, SchedulerClosed, TaskCancelled, TaskTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from mpsched._base.clock import Clock
+    from mpsched._schedule.attempt import Attempt, ThreadRun
+    from mpsched._schedule.closing import End
+    from mpsched._schedule.handle import TaskHandle
+    from mpsched._schedule.history import Run
+    from mpsched._timers.due import Due, TimerStatus
+
+
+class Book:
+    """Every version that is not over, and a record of each attempt that is.
+
+    What is here of states is the heaps': the book calls `schedule`, `cancel`, `claim_many`, `start`,
+    `revoke`, `retry`, `finish` and `status`, and a store would have to have these. The two heaps, for
+    workers and for threads of this process, share the version counter. Methods expect the lock, unless
+    they say otherwise, and run no code of the user's.
+
+    Attributes:
+        lock: guards everything here; never held while user code runs, nor while the pool is asked to
+            take something back.
+        changed: notified when something that a caller may wait for has changed.
+        workers, inside: what waits for workers, and for threads of this process.
+        current: the newest version of each id, as long as it is not over.
+        older: versions that run although they were replaced, by id.
+        taken: versions that the caller runs, by version (pull mode).
+        deadlines: how many versions that are not over have one.
+        state: "accepting", "closing", "draining" or "closed"; end: what is known of the end, then.
+        bell, wakes_at: what the dispatcher sleeps on, and until when.
+        real: whether the clock is the machine's, which workers read too.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        heaps: dict[str, Any],
+        history: int,
+        report: Callable[[Run, BaseException | None], None],
+    ) -> None:
+        self.clock = clock
+        self.made = clock.monotonic()
+        self.real = clock.timeout(1.0, walls=False) is not None
+        self.walls = WallWatch(clock)
+        self.jumps = 0
+        versions = itertools.count(1)
+        self.workers = VersionedTimerHeap(versions=versions, on_drop=self._on_drop, **heaps)
+        self.inside = VersionedTimerHeap(versions=versions, on_drop=self._on_drop, **heaps)
+        self.history = History(history)
+        self.report = report
+        self.lock = threading.RLock()
+        self.changed = Condition(self.lock)
+        self.current: dict[Hashable, TaskHandle[Any]] = {}
+        self.older: dict[Hashable, list[TaskHandle[Any]]] = {}
+        self.taken: dict[int, TaskHandle[Any]] = {}
+        self.deadlines = 0
+        self.state = "accepting"
+        self.end: End | None = None
+        self.closed = Latch()
+        self.bell = Bell()
+        self.wakes_at = float("inf")
+        self._drops: list[tuple[Due, str]] = []
+        self._untold: list[Verdict] = []
+        self._rng = random.Random()  # noqa: S311 - spreads retries
+
+    # --- looking -------------------------------------------------------------------------------------
+
+    def refuse(self) -> None:
+        """Raise SchedulerClosed if nothing new is taken."""
+        if self.state != "accepting":
+            raise SchedulerClosed(
+                f"the scheduler is {self.state} and takes nothing new: make a new one"
+            )
+
+    def idle(self) -> bool:
+        """Whether nothing is pending, dispatched or running. Lock held."""
+        return not (self.current or self.older)
+
+    def _give_back(self, handle: TaskHandle[Any]) -> None:
+        """Put a recalled version back into its place."""
+        assert handle.due is not None
+        handle.heap.revoke(handle.due)
+        handle.due = None
+        self.bell.ring()
+
+    def follows_wall(self) -> bool:
+        """Whether anything has a calendar time. Lock held."""
+        return self.workers.walls + self.inside.walls > 0
+
+    def _missed(self, handle: TaskHandle[Any], now: float) -> Verdict:
+        late = now - (handle.deadline or now)
+        error = DeadlineMissed(
+            f"{handle.describe()} had not started at its deadline, {late:.3f} s ago"
+        )
+        return self._verdict(handle, None, error)
+
+    def _begin(self, handle: TaskHandle[Any]) -> None:
+        assert handle.due is not None
+        handle.begun = handle.heap.start(handle.due)
+
+    def observe(self, handle: TaskHandle[Any]) -> None:
+        """Note that a dispatched version has started, if it has. Lock held."""
+        if not handle.begun and handle.run is not None and handle.run.has_begun():
+            self._begin(handle)
+
+    def conclude(
+        self,
+        handle: TaskHandle[Any],
+        run: Attempt | ThreadRun | None,
+        value: Any,
+        error: BaseException | None,
+        now: float,
+    ) -> None:
+        """An attempt is over: the version is, or has another one. `run` is None in pull mode."""
+        outcome = _outcome(handle, error)
+        if not self._retry(handle, run, error, outcome, now):
+            self._finish(handle, outcome, now, run)
+            self._untold.append(self._verdict(handle, value, error))
+        self._look_after()
+
+    def _retry(
+        self,
+        handle: TaskHandle[Any],
+        run: Attempt | ThreadRun | None,
+        error: BaseException | None,
+        outcome: str,
+        now: float,
+    ) -> bool:
+        policy = handle.policy
+        if (
+            not handle.begun
+            or outcome in {"completed", "cancelled"}
+            or handle.attempt > policy.retries
+            or not isinstance(error, policy.retry_on)
+            or self.state != "accepting"
+        ):
+            return False
+        pause = policy.backoff.delay(handle.attempt, self._rng)
+        assert handle.due is not None
+        if not handle.heap.retry(handle.due, now + pause):
+            return False  # replaced, or asked to stop
+        handle.why = f"{type(error).__name__}; attempt {handle.attempt + 1} after {pause:.3f} s"
+        self._record(handle, outcome, now, run)
+        handle.why = ""
+        handle.attempt += 1
+        handle.begun = False
+        handle.run = handle.due = None
+        handle.run_at, handle.at = now + pause, None
+        if handle.run_at <= self.wakes_at:
+            self.bell.ring()
+        return True
+
+    def _finish(
+        self,
+        handle: TaskHandle[Any],
+        outcome: str,
+        now: float,
+        run: Attempt | ThreadRun | None,
+    ) -> None:
+        """Make a version that was claimed or ran final."""
+        due = handle.due
+        assert due is not None
+        end: Any = "failed" if outcome == "timed_out" else outcome
+        handle.heap.finish(due, end)
+        self._record(handle, outcome, now, run)
+        self._close_handle(handle)
+
+    def _record(
+        self,
+        handle: TaskHandle[Any],
+        outcome: str,
+        now: float,
+        run: Attempt | ThreadRun | None,
+    ) -> None:
+        started: float | None = None
+        finished = now
+        worker = None
+        if run is not None and run.started_ns:
+            started = now
+            worker = run.worker
+            if self.real:
+                started = run.started_ns / 1e9
+                finished = started + max(run._ns, 0) / 1e9
+            handle._ns = run._ns
+            handle.worker = worker
+        elif handle.begun:  # pull mode
+            started = handle.taken_at
+            handle._ns = int((now - started) * 1e9)
+        due = handle.due
+        self.history.add(
+            handle.task_id,
+            handle.version,
+            handle.attempt,
+            handle.run_at if due is None else due.run_at,
+            started,
+            finished,
+            worker,
+            outcome,
+            handle.why,
+        )
+
+    def _close_handle(self, handle: TaskHandle[Any]) -> None:
+        """Forget a version that is over; let go what waited for it."""
+        handle.over = True
+        handle.begun = False
+        handle.run = handle.due = None
+        handle.job = None
+        if handle.deadline is not None:
+            self.deadlines -= 1
+        task_id = handle.task_id
+        if self.current.get(task_id) is handle:
+            del self.current[task_id]
+        older = self.older.get(task_id) if self.older else None
+        if older is None:
+            return
+        if handle in older:
+            older.remove(handle)
+        if not older:
+            del self.older[task_id]
+            newest = self.current.get(task_id)
+            if newest is not None and newest.waits:
+                newest.waits = False
+                newest.heap.resume(task_id)
+                self.bell.ring()
+
+    def _look_after(self) -> None:
+        """Something has ended: tell who waits for it. Lock held."""
+        self.changed.notify_all()
+        if self.state != "accepting":
+            self.bell.ring()
+
+    def _on_drop(self, due: Due, why: str) -> None:
+        self._drops.append((due, why))
+
+    def verdicts(self, now: float) -> list[Verdict]:
+        """Record what the heap has dropped, and return what is to be told once the lock is free."""
+        verdicts, self._untold = self._untold, []
+        drops, self._drops = self._drops, []
+        for due, why in drops:
+            handle: Any = due.fn
+            outcome = why
+            if handle.why in {"superseded", "kept"}:
+                outcome, handle.why = handle.why, ""
+            handle.due = due
+            self._record(handle, outcome, now, None)
+            self._close_handle(handle)
+            if outcome == "missed":
+                verdicts.append(self._missed(handle, now))
+            else:
+                handle.prevented = True
+                verdicts.append(self._verdict(handle, cancelled=True))
+        if drops:
+            self._look_after()
+        return verdicts
+
+    def _verdict(
+        self,
+        handle: TaskHandle[Any],
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        cancelled: bool = False,
+    ) -> Verdict:
+        return Verdict(self.report, self.history.last(), handle, value, error, cancelled=cancelled)
+
+    def status(self, task_id: Hashable) -> TimerStatus | None:
+        """Tell what is known of an id."""
+        with self.lock:
+            handle = self.current.get(task_id)
+            if handle is not None:
+                self.observe(handle)
+            found = [
+                status
+                for heap in (self.workers, self.inside)
+                if (status := heap.status(task_id)) is not None
+            ]
+            return max(found, key=lambda one: one.version, default=None)
+
+
+def _outcome(handle: TaskHandle[Any], error: BaseException | None) -> str:
+    if error is None:
+        return "completed"
+    if isinstance(error, CancelledError) and not handle.begun:
+        return "cancelled"
+    if isinstance(error, TaskTimeout):
+        return "timed_out"
+    if isinstance(error, TaskCancelled | CancelledError):
+        if handle.cancel_requested:
+            return "cancelled"
+        if isinstance(error, TaskCancelled) and handle.policy.options.timeout is not None:
+            return "timed_out"  # it stopped when its limit asked it to
+    return "failed"

@@ -1,0 +1,168 @@
+"""The thread that waits for the next time and hands out what is due. See README.md, "Waiting"."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from mpsched._pool import lifecycle
+from mpsched._schedule import closing
+from mpsched._schedule.bell import no_slack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mpsched._base.clock import Jump
+    from mpsched._schedule.desk import Desk
+    from mpsched._schedule.verdict import Verdict
+
+_LOG = logging.getLogger("mpsched")
+
+_LOOK_S: Final = 0.02
+"""Seconds between looks at deadlines while what is due waits for room."""
+
+
+class ClockJump(NamedTuple):
+    """The wall clock does not show what it should: it was set, or the machine slept.
+
+    Jobs with a calendar time were moved to where that time is now; all others are as they were.
+
+    Attributes:
+        seconds: by how much it is ahead of what was expected; below 0: it was set back.
+        suspended: how much of it the machine was suspended; 0.0 if it was not, or nobody knows.
+        at: when it was noticed, on the scheduler's monotonic clock.
+    """
+
+    seconds: float
+    suspended: float
+    at: float
+
+
+@final
+class Dispatcher:
+    """The thread `mpsched-scheduler` of one desk. It runs no code of the user's."""
+
+    def __init__(self, desk: Desk, on_event: Callable[[ClockJump], object] | None) -> None:
+        self._desk = desk
+        self._on_event = on_event
+        self.thread = threading.Thread(target=self._run, name="mpsched-scheduler", daemon=True)
+        desk.thread = self.thread
+        self._unwatch = desk.clock.watch(desk.bell.ring)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def _run(self) -> None:
+        no_slack()
+        desk = self._desk
+        try:
+            while not self._turn():
+                pass
+        except BaseException:  # our own fault: nobody may wait for ever because of it
+            _LOG.exception("the scheduler's dispatcher failed; the scheduler is closed")
+            closing.give_up(desk)
+        finally:
+            self._unwatch()
+            closing.finish(desk)
+
+    def _turn(self) -> bool:
+        """Hand out what is due, then wait for the next time. True if the scheduler is at its end."""
+        desk = self._desk
+        with desk.lock:
+            now = desk.clock.monotonic()
+            jump = self._look_at_the_wall() if desk.follows_wall() else None
+            overdue = (
+                [*desk.workers.expire(now), *desk.inside.expire(now)] if desk.deadlines else []
+            )
+            pump = desk.hand_out(now)
+            more = pump and desk.blocked and not desk.own_order
+            verdicts = desk.verdicts(now)
+            if jump is None:
+                jump = self._look_at_the_wall()  # nothing followed it, so this can come last
+            ended = closing.is_over(desk)
+            seconds = 0.0 if more or overdue else self._seconds(now)
+        if pump:
+            desk.pump()
+        for due in overdue:
+            verdicts += desk.miss(due)
+        self._tell(verdicts)
+        if jump is not None:
+            self._report(ClockJump(jump.seconds, jump.suspended, now))
+        if ended:
+            return True
+        if not more:
+            desk.bell.wait(seconds)
+        return False
+
+    def _seconds(self, now: float) -> float | None:
+        """Return how long to sleep, and note it: who schedules something earlier rings. Lock held."""
+        desk = self._desk
+        waits = [desk.inside.peek(now)]
+        if not desk.blocked:
+            waits.append(desk.workers.peek(now))
+        seconds = min((wait.seconds for wait in waits if wait is not None), default=None)
+        if desk.blocked and desk.deadlines:
+            seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
+        desk.wakes_at = float("inf") if seconds is None else now + seconds
+        return desk.clock.timeout(seconds, walls=desk.follows_wall())
+
+    def _look_at_the_wall(self) -> Jump | None:
+        """Move what follows the wall clock if that has jumped. Lock held."""
+        desk = self._desk
+        jump = desk.walls.look()
+        if jump is not None:
+            desk.jumps += 1
+            desk.workers.rebase(desk.walls.offset)
+            desk.inside.rebase(desk.walls.offset)
+        return jump
+
+    def _tell(self, verdicts: list[Verdict]) -> None:
+        """Have the pool's own thread tell them: callbacks must not keep this one from being on time."""
+        if not verdicts:
+            return
+        pool = self._desk.pool
+        assert pool is not None
+        for verdict in verdicts:
+            pool.leader.finished.append((verdict, None, None, False))  # type: ignore[arg-type]
+        if not pool.supervisor.done.is_set():
+            lifecycle.ring(pool)
+            if not pool.supervisor.done.is_set():
+                return
+        for verdict in verdicts:  # it has ended, so it may not have seen them; each is told once
+            verdict.tell()
+
+    def _report(self, jump: ClockJump) -> None:
+        _LOG.warning(
+            "the wall clock jumped by %+.3f s%s; jobs with a calendar time follow it",
+            jump.seconds,
+            " (the machine was suspended)" if jump.suspended else "",
+        )
+        if self._on_event is not None:
+            self._tell([Event(self._on_event, jump)])  # type: ignore[list-item]
+
+
+@final
+class Event:
+    """A clock jump that is to be told to the user; see `Verdict`."""
+
+    __slots__ = ("_call", "_jump", "_told")
+
+    def __init__(self, call: Callable[[ClockJump], object], jump: ClockJump) -> None:
+        self._call = call
+        self._jump = jump
+        self._told = False
+
+    def tell(self) -> None:
+        """Call the user's function; what it raises is logged."""
+        if self._told:
+            return
+        self._told = True
+        try:
+            self._call(self._jump)
+        except Exception:
+            _LOG.exception("on_event raised")
+
+    def _settle(self, _value: object, _raw: object, *, failed: bool = False) -> None:
+        self.tell()

@@ -1,0 +1,166 @@
+"""What a version runs, taken when it was scheduled. See README.md, "Jobs"."""
+
+from __future__ import annotations
+
+import marshal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
+
+from mpsched._pool.calls import in_context
+from mpsched._pool.options import DEFAULT, Options
+from mpsched._pool.task import Task
+from mpsched._tasks import codec, table as tab
+from mpsched._timers.backoff import Backoff
+from mpsched.errors import EncodeError, TaskTimeout, WorkerDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from mpsched._pool.core import Pool
+
+Place = Literal["worker", "thread"]
+
+_PLAIN: Final = codec.PLAIN_TYPES
+_MARSHAL_VERSION: Final = 2  # as core.py
+_SHORT: Final = 16384
+
+
+class Policy(NamedTuple):
+    """How the attempts of a version are run.
+
+    Attributes:
+        options: what the pool is told: limit, grace, name, what a cancel does.
+        retries: further attempts after a failure that `retry_on` names.
+        retry_on: exception classes.
+        backoff: how long each of them waits.
+        where: "worker", or "thread" of this process.
+    """
+
+    options: Options
+    retries: int
+    retry_on: tuple[type[BaseException], ...]
+    backoff: Backoff
+    where: Place
+
+
+_BACKOFF: Final = Backoff()
+_RETRY_ON: Final = (WorkerDied, TaskTimeout)
+USUAL: Final[dict[str, Policy]] = {
+    where: Policy(DEFAULT, 0, _RETRY_ON, _BACKOFF, where) for where in ("worker", "thread")
+}
+"""The policy of most jobs, by place."""
+
+
+def policy(
+    *,
+    where: Place,
+    timeout: float | None,
+    grace: float,
+    retries: int,
+    retry_on: tuple[type[BaseException], ...] | None,
+    backoff: Backoff | float | None,
+    name: str | None,
+    on_cancel: Literal["signal", "kill"],
+) -> Policy:
+    """Check how a job is to be run, and say it in one object.
+
+    Raises:
+        TypeError, ValueError: one of them is out of range; the message names it.
+    """
+    usual = USUAL.get(where)
+    if usual is None:
+        raise ValueError(f'where must be "worker" or "thread", not {where!r}')
+    changed = (timeout, retry_on, backoff, name) != (None, None, None, None) or retries or grace
+    if not changed and on_cancel == "signal":
+        return usual
+    options = Options(
+        timeout=timeout,
+        grace=grace,
+        retries=retries,
+        retry_on=_RETRY_ON if retry_on is None else retry_on,
+        name=name,
+        on_cancel=on_cancel,
+    ).checked()
+    if where == "thread" and (timeout is not None or on_cancel == "kill"):
+        raise ValueError(
+            "a thread cannot be ended, so a job with where='thread' has neither timeout= nor "
+            "on_cancel='kill': it can look at current_task().cancelled, or run in a worker"
+        )
+    if backoff is None:
+        backoff = _BACKOFF
+    elif not isinstance(backoff, Backoff):
+        backoff = Backoff(first=backoff, factor=1.0, most=backoff)
+    # The pool itself tries once: whether and when there is another attempt is decided here.
+    return Policy(options._replace(retries=0), options.retries, options.retry_on, backoff, where)
+
+
+@final
+class Job:
+    """A function and its arguments: as they are, or encoded for a worker.
+
+    Attributes:
+        fn, args, kwargs: the call; None in a job for a worker.
+    """
+
+    __slots__ = ("_frame", "_holds", "_meta", "args", "fn", "kwargs")
+
+    def __init__(
+        self,
+        fn: Callable[..., Any] | None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self._meta = 0
+        self._frame = b""
+        self._holds: Any = None
+
+    @classmethod
+    def encoded(
+        cls,
+        pool: Pool,
+        task_id: Hashable,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+    ) -> Job:
+        """Pickle a call now, so that every attempt sees the arguments of now. User code runs here.
+
+        Raises:
+            EncodeError: it cannot be sent to a worker; the message names what, and the remedy.
+        """
+        job = cls(None)
+        number = 0 if kwargs else pool.calls.known_number(fn)
+        if number and all(type(arg) in _PLAIN for arg in args):
+            # As in Pool.submit: plain values at a fifth of the price.
+            frame = marshal.dumps(args, _MARSHAL_VERSION)
+            if len(frame) < _SHORT:
+                job._meta = tab.KIND_PLAIN | number << tab.FUNCTION_SHIFT
+                job._frame = frame
+                return job
+        try:
+            task = pool.calls.call(fn, args, kwargs or {}, DEFAULT)
+        except EncodeError as problem:
+            raise EncodeError(
+                f"task {task_id!r:.60} cannot be sent to a worker process: {problem}; "
+                "schedule(..., where='thread') runs it in a thread of this process, where it can use "
+                "and change the program's own objects"
+            ) from (problem.__cause__ or problem)
+        job._meta, job._frame, job._holds = task.meta, task.frame, task.holds
+        return job
+
+    def task(self, pool: Pool, version: int, attempt: int, options: Options) -> Task:
+        """Make the pool's task of one attempt; a new one each time, so that records never mix."""
+        task = Task(
+            pool.calls.next_id(),
+            # TIMED: the worker notes when it starts.
+            self._meta | tab.FLAG_TIMED | tab.FLAG_CONTEXT,
+            in_context(self._frame, options, None, version),
+            options,
+        )
+        if self._holds is not None:
+            task.holds = self._holds
+        if attempt != 1:
+            task.attempt = attempt
+        return task

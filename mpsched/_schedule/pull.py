@@ -1,0 +1,86 @@
+"""Pull mode: the caller runs the work, in his own threads. See README.md, "Pull"."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from mpsched._schedule import closing
+from mpsched._timers.due import Due, Wait
+from mpsched.errors import SchedulerClosed, StaleVersion
+
+if TYPE_CHECKING:
+    from mpsched._schedule.desk import Desk
+    from mpsched._schedule.handle import TaskHandle
+    from mpsched._schedule.verdict import Verdict
+
+
+def take(desk: Desk, timeout: float | None) -> Due | Wait | None:
+    """Take what is due, waiting for it; see `Scheduler.next`."""
+    desk.enter()
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        with desk.lock:
+            if desk.state == "closed" or (desk.end is not None and not desk.current):
+                raise SchedulerClosed("the scheduler was closed, and nothing is left to run")
+            found, verdicts = _look(desk)
+        for verdict in verdicts:
+            verdict.tell()
+        if isinstance(found, Due):
+            return found
+        with desk.lock:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return found
+            # Once more, now that nobody can schedule anything between the look and the wait.
+            hint = desk.workers.peek(desk.clock.monotonic())
+            if hint is not None and hint.seconds <= 0:
+                continue
+            if desk.end is None or desk.current:
+                seconds = None if hint is None else hint.seconds
+                wait = desk.clock.timeout(seconds, walls=desk.follows_wall())
+                desk.changed.wait(
+                    min((one for one in (left, wait) if one is not None), default=None)
+                )
+
+
+def _look(desk: Desk) -> tuple[Due | Wait | None, list[Verdict]]:
+    """Take the first that is due. Lock held."""
+    now = desk.clock.monotonic()
+    if desk.walls.look() is not None:
+        desk.jumps += 1
+        desk.workers.rebase(desk.walls.offset)
+    if desk.deadlines:
+        desk.workers.expire(now)
+    found = desk.workers.next(now)
+    if isinstance(found, Due):
+        handle: Any = found.fn
+        handle.due = found
+        handle.begun = True
+        handle.taken_at = now
+        desk.taken[found.version] = handle
+        job = handle.job
+        found = found._replace(fn=job.fn, args=job.args, kwargs=job.kwargs)
+    return found, desk.verdicts(now)
+
+
+def end(desk: Desk, due: Due, value: Any, error: BaseException | None) -> None:
+    """Note how an attempt ended; see `Scheduler.complete` and `Scheduler.fail`."""
+    desk.enter()
+    if not isinstance(due, Due):
+        raise TypeError(f"give back what next() returned, a Due, not {due!r:.60}")
+    with desk.lock:
+        handle: TaskHandle[Any] | None = desk.taken.get(due.version)
+        if handle is None or handle.due is None or handle.due.attempt != due.attempt:
+            raise StaleVersion(
+                f"version {due.version} of {due.task_id!r:.60}, attempt {due.attempt}, is over: an "
+                "attempt is completed once"
+            )
+        del desk.taken[due.version]
+        now = desk.clock.monotonic()
+        desk.conclude(handle, None, value, error, now)
+        verdicts = desk.verdicts(now)
+        if desk.end is not None and desk.idle():
+            closing.close_now(desk)
+    for verdict in verdicts:
+        verdict.tell()

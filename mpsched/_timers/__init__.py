@@ -1,0 +1,3 @@
+"""What may run, and when. See README.md."""
+
+from __future__ import annotations

@@ -1,0 +1,315 @@
+"""The registers of a timer heap, and the steps that its operations share.
+
+See README.md, "Registers". `heap.py` has the operations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpsched._timers.deadlines import Deadlines
+from mpsched._timers.due import CancelResult, Due, HeapMetrics, TimerStatus, Wait
+from mpsched._timers.ends import Ends
+from mpsched._timers.entry import (
+    EXTRA,
+    STATE,
+    TASK_ID,
+    VERSION,
+    Entry,
+    Extra,
+    drop,
+    due_of,
+    extra_of,
+    status_of,
+)
+from mpsched._timers.instants import finite
+from mpsched._timers.lazyqueue import STALE_LEFT, LazyQueue
+from mpsched._timers.states import (
+    CANCELLED,
+    CLAIMED,
+    FAILED,
+    MOVED,
+    PENDING,
+    RUNNING,
+    State,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from mpsched._timers.order import ReadyQueue
+
+
+class TimerBook:
+    """Which versions there are, where each lies, and how each leaves."""
+
+    __slots__ = (
+        "_active",
+        "_current",
+        "_deadlines",
+        "_ends",
+        "_groups",
+        "_heap",
+        "_limit",
+        "_number",
+        "_on_drop",
+        "_overdue",
+        "_paused",
+        "_plain",
+        "_queue",
+        "_replaced",
+        "_walls",
+    )
+
+    _groups: frozenset[str] | None
+    _limit: int | None
+    _number: Callable[[], int]
+    _on_drop: Callable[[Due, str], None] | None
+    _plain: bool  # no ready queue, and no deadline so far: what is due is on top of the heap
+
+    def __init__(self, ready: ReadyQueue | None, remember: int) -> None:
+        self._queue = LazyQueue(ready)
+        self._heap = self._queue.heap
+        # The newest version of each id as long as it is not final.
+        self._current: dict[Hashable, Entry] = {}
+        self._ends = Ends(remember)
+        # By version: what is CLAIMED or RUNNING.
+        self._active: dict[int, Entry] = {}
+        # By id: RUNNING versions that are not the newest any more, oldest first.
+        self._replaced: dict[Hashable, list[Entry]] = {}
+        self._paused = 0
+        self._deadlines = Deadlines(self._current)
+        self._overdue: dict[int, Entry] = {}  # CLAIMED past their deadline, not reported yet
+        self._walls: dict[int, Hashable] = {}  # PENDING versions that follow the wall clock
+
+    # --- looking -----------------------------------------------------------------------------------
+
+    def status(self, task_id: Hashable) -> TimerStatus | None:
+        """Tell what is known of an id; None if it was never seen, or is forgotten."""
+        entry = self._current.get(task_id) or self._ends.get(task_id)
+        if entry is None:
+            return None
+        return status_of(entry, [one[VERSION] for one in self._replaced.get(task_id, ())])
+
+    def state_of(self, due: Due) -> State | None:
+        """Tell where the version of `due` stands; None if it is over and not the newest, or forgotten."""
+        entry = (
+            self._active.get(due.version)
+            or self._current.get(due.task_id)
+            or self._ends.get(due.task_id)
+        )
+        if entry is None or entry[VERSION] != due.version:
+            return None
+        return State(entry[STATE])
+
+    @property
+    def walls(self) -> int:
+        """How many pending versions follow the wall clock."""
+        return len(self._walls)
+
+    def __len__(self) -> int:
+        """Count what is pending, paused versions too; not what is claimed or runs."""
+        return len(self._queue) - self._queue.stale + self._paused
+
+    def metrics(self) -> HeapMetrics:
+        """Count what is in the heap. O(1), but for what is claimed or runs, and what is remembered."""
+        entries, stale = len(self._queue), self._queue.stale
+        claimed = sum(entry[STATE] == CLAIMED for entry in self._active.values())
+        return HeapMetrics(
+            live=len(self),
+            entries=entries,
+            stale=stale,
+            stale_ratio=stale / entries if entries else 0.0,
+            rebuilds=self._queue.rebuilds,
+            claimed=claimed,
+            running=len(self._active) - claimed,
+            paused=self._paused,
+            remembered=len(self._ends),
+        )
+
+    def check_invariants(self) -> None:
+        """Look at every entry.
+
+        Raises:
+            AssertionError: One of TIMER-1 to TIMER-7 does not hold; with the values.
+
+        Complexity:
+            O(n).
+        """
+        queue = self._queue
+        items = [*queue.heap, *([] if queue.ready is None else queue.ready.entries())]
+        for at in range(1, len(queue.heap)):
+            above, below = queue.heap[(at - 1) >> 1], queue.heap[at]
+            assert above[:3] <= below[:3], f"TIMER-1: {above!r} lies above {below!r}"
+        alive = [entry for entry in items if entry[STATE] == PENDING]
+        assert queue.stale == len(items) - len(alive), (
+            f"TIMER-5: {queue.stale} counted as stale, {len(alive)} of {len(items)} are alive"
+        )
+        assert queue.stale <= max(STALE_LEFT, len(items) // 2), (
+            f"TIMER-5: {queue.stale} of {len(items)} are stale"
+        )
+        for entry in items:
+            assert entry[STATE] != PENDING or self._current[entry[TASK_ID]] is entry, (
+                f"TIMER-2: {entry!r} is not the newest of its id"
+            )
+            assert entry[STATE] == PENDING or entry[5:8] == [None] * 3, f"TIMER-4: {entry!r}"
+        waits = [one for one in self._current.values() if one[STATE] == PENDING]
+        paused = [one for one in waits if one[EXTRA] is not None and one[EXTRA].paused]
+        assert len(paused) == self._paused, f"{len(paused)} paused, counted {self._paused}"
+        assert len(waits) == len(alive) + len(paused) == len(self), (
+            f"TIMER-3: {len(waits)} pending, {len(alive)} in the queue, {len(paused)} paused"
+        )
+        for version, entry in self._active.items():
+            assert version == entry[VERSION], f"{entry!r} is registered as {version}"
+            assert entry[STATE] in {CLAIMED, RUNNING}, f"TIMER-3: {entry!r} is registered as active"
+            newest = self._current.get(entry[TASK_ID]) is entry
+            older = any(one is entry for one in self._replaced.get(entry[TASK_ID], ()))
+            assert newest != older, f"TIMER-2: {entry!r} newest: {newest}, replaced: {older}"
+            assert newest or entry[STATE] == RUNNING, f"TIMER-2: {entry!r} was replaced, is claimed"
+        runs = sum(len(ones) for ones in self._replaced.values())
+        assert len(self._active) == len(self._current) - len(waits) + runs, (
+            f"TIMER-3: {len(self._active)} active, {len(self._current)} current, {runs} replaced"
+        )
+        followers = {one[VERSION] for one in waits if one[EXTRA] and one[EXTRA].at is not None}
+        assert followers == self._walls.keys(), f"TIMER-7: {followers} against {self._walls}"
+
+    # --- steps -------------------------------------------------------------------------------------
+
+    def _extra_for(self, deadline: float | None, group: str | None, at: float | None) -> Extra:
+        if deadline is not None:
+            deadline = finite("deadline", deadline)
+        if at is not None:
+            at = finite("at", at)
+        if group is not None and (self._groups is None or group not in self._groups):
+            known = ", ".join(sorted(self._groups)) if self._groups else "none"
+            raise ValueError(f"no group {group!r}: give its weight in groups= (known: {known})")
+        return Extra(deadline, group, at)
+
+    def _refuse_more(self, task_id: Hashable, limit: int) -> None:
+        if len(self) >= limit:
+            # Its base class loads `queue`, and its neighbours `concurrent.futures`.
+            from mpsched.errors import PendingLimitReached
+
+            raise PendingLimitReached(
+                f"{task_id!r} would be one more than the {limit} tasks that may be pending "
+                "(max_pending): cancel some, or wait until some are run",
+                limit=limit,
+            )
+
+    def _enlist(self, entry: Entry, extra: Extra) -> None:
+        """Have an entry's deadline and wall-clock time looked after. Twice does no harm."""
+        if extra.deadline is not None:
+            self._plain = False
+            self._deadlines.add(entry)
+        if extra.at is not None:
+            self._walls[entry[VERSION]] = entry[TASK_ID]
+
+    def _follow(self, entry: Entry, at: float | None) -> None:
+        """Have a pending entry follow the wall clock, or not (None)."""
+        if at is not None:
+            extra_of(entry).at = at
+            self._walls[entry[VERSION]] = entry[TASK_ID]
+        elif self._walls.pop(entry[VERSION], None) is not None:
+            entry[EXTRA].at = None
+
+    def _pending(self, task_id: Hashable) -> Entry | None:
+        entry = self._current.get(task_id)
+        return entry if entry is not None and entry[STATE] == PENDING else None
+
+    def _taken_out(self, entry: Entry) -> Entry:
+        """Leave a shell of a pending entry in its heap; return the entry, in a list of its own."""
+        if entry[EXTRA] is not None and entry[EXTRA].paused:
+            return entry
+        moved = entry.copy()
+        self._current[entry[TASK_ID]] = moved
+        entry[STATE] = MOVED
+        entry[EXTRA] = None
+        drop(entry)  # the copy has it all: nothing is freed here
+        self._queue.stale += 1
+        return moved
+
+    def _put_in(self, entry: Entry) -> None:
+        """Put what `_taken_out` returned back, unless it is paused."""
+        if entry[EXTRA] is None or not entry[EXTRA].paused:
+            self._queue.put(entry)
+        self._queue.sweep()
+
+    def _first_due(self, now: float) -> Entry | None:
+        self._miss(now)
+        return self._queue.take(now)
+
+    def _claimed(self, entry: Entry) -> Due:
+        entry[STATE] = CLAIMED
+        self._active[entry[VERSION]] = entry
+        if self._walls:
+            self._walls.pop(entry[VERSION], None)
+        return due_of(entry)
+
+    def _wait(self, now: float) -> Wait | None:
+        seconds = self._queue.wait(now)
+        if self._deadlines:
+            deadline = self._deadlines.first()
+            if deadline is not None:
+                left = max(0.0, deadline - now)
+                seconds = left if seconds is None else min(seconds, left)
+        return None if seconds is None else Wait(seconds)
+
+    def _miss(self, now: float) -> None:
+        while self._deadlines and (entry := self._deadlines.passed(now)) is not None:
+            if entry[STATE] == CLAIMED:
+                self._overdue[entry[VERSION]] = entry
+            else:
+                extra_of(entry).missed = True
+                self._never(entry, FAILED, "missed")
+
+    def _supersede(self, task_id: Hashable, old: Entry) -> None:
+        if old[STATE] == RUNNING:
+            self._replaced.setdefault(task_id, []).append(old)
+        else:
+            self._never(old, CANCELLED, "superseded")
+
+    def _never(self, entry: Entry, end: int, why: str) -> None:
+        """End a version that is pending or claimed, and never starts now."""
+        version, task_id, extra = entry[VERSION], entry[TASK_ID], entry[EXTRA]
+        if entry[STATE] == CLAIMED:
+            del self._active[version]
+            self._overdue.pop(version, None)
+        elif extra is not None and extra.paused:
+            self._paused -= 1
+        else:
+            self._queue.stale += 1
+        entry[STATE] = end
+        if self._walls:
+            self._walls.pop(version, None)
+        if self._current.get(task_id) is entry:
+            del self._current[task_id]
+            self._ends.put(task_id, entry)
+        self._queue.sweep()
+        if self._on_drop is not None:
+            self._on_drop(due_of(entry), why)
+        drop(entry)
+
+    def _not_running(self, task_id: Hashable, entry: Entry) -> None:
+        left = [one for one in self._replaced[task_id] if one is not entry]
+        if left:
+            self._replaced[task_id] = left
+        else:
+            del self._replaced[task_id]
+
+    def _cancel(self, task_id: Hashable, version: int | None) -> CancelResult:
+        entry = self._current.get(task_id)
+        if entry is not None and version in {None, entry[VERSION]}:
+            if entry[STATE] == RUNNING:
+                extra_of(entry).requested = True
+                return CancelResult.REQUESTED
+            self._never(entry, CANCELLED, "cancelled")
+            return CancelResult.PREVENTED
+        asked = [one for one in self._replaced.get(task_id, ()) if version in {None, one[VERSION]}]
+        for one in asked:
+            extra_of(one).requested = True
+        if asked:
+            return CancelResult.REQUESTED
+        known = entry or self._ends.get(task_id)
+        if known is None or (version is not None and version > known[VERSION]):
+            return CancelResult.UNKNOWN
+        return CancelResult.TOO_LATE

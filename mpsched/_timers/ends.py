@@ -1,0 +1,40 @@
+"""How ids ended, as long as it is remembered. See README.md, "What is remembered"."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from mpsched._timers.entry import Entry
+
+
+@final
+class Ends:
+    """The last ends: at least `most` ids, at most twice as many.
+
+    Two dicts, of which the older is thrown away when the newer is full: an end costs one store. (One
+    dict in order of age would look for its first key among all that were taken from its front.)
+    """
+
+    __slots__ = ("_most", "_newer", "_older")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._newer: dict[Hashable, Entry] = {}
+        self._older: dict[Hashable, Entry] = {}
+
+    def put(self, task_id: Hashable, entry: Entry) -> None:
+        """Remember the end of the newest version of an id."""
+        newer = self._newer
+        newer[task_id] = entry
+        if len(newer) >= self._most:
+            self._older, self._newer = newer, {}
+
+    def get(self, task_id: Hashable) -> Entry | None:
+        """Return the last end of an id, or None."""
+        return self._newer.get(task_id) or self._older.get(task_id)
+
+    def __len__(self) -> int:
+        return len(self._newer.keys() | self._older.keys())

@@ -1,0 +1,3 @@
+"""Tests of `mpsched._timers`."""
+
+from __future__ import annotations
