@@ -438,6 +438,23 @@ def made_elsewhere(number: int) -> Any:
     return mpsched.shared_array(8, "i8", number)
 
 
+def blocks_kept(_array: object = None) -> tuple[int, int]:
+    """Return (own pid, shared arrays that this worker keeps for further children)."""
+    from mpsched._shm import references
+
+    time.sleep(0.002)
+    return os.getpid(), len(references._recent)
+
+
+def blocks_kept_elsewhere(array: Any, least: int) -> list[int]:
+    """Give away children with slices of an array; return what each thief keeps, `least` times."""
+    found: list[int] = []
+    while len(found) < least:
+        handles = [spawn(blocks_kept, array[n : n + 2]) for n in range(8)]
+        found += [kept for pid, kept in [h.join() for h in handles] if pid != os.getpid()]
+    return found
+
+
 def shared_results(count: int) -> tuple[int, int]:
     """Join children that return shared arrays; return (sum of all, entries still in use)."""
     handles = [spawn(made_elsewhere, i) for i in range(count)]
