@@ -194,9 +194,12 @@ def _split(array: NDArray[Any], chunks: int) -> int:
     small = [(max(start, low), end) for start, end in small]
     # So short that each worker gets some, if there is enough.
     most = max(-(-sum(end - start for start, end in high if end > start) // chunks), _PIECE)
+    pairs = _pairs(high, small, most)
     with Scope() as scope:
-        for one, other, n in _pairs(high, small, most):
-            scope.spawn(_exchange, array[one : one + n], array[other : other + n])
+        for pair in pairs[1:]:
+            scope.spawn(_exchange, *_segments(array, *pair))
+        if pairs:  # a child that nobody shares is not worth the way to another worker
+            _exchange(*_segments(array, *pairs[0]))
     return low
 
 
@@ -235,6 +238,12 @@ def _pairs(
             if other + length < other_end:
                 left.append((other + length, other_end))
     return found
+
+
+def _segments(
+    array: NDArray[Any], one: int, other: int, length: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    return array[one : one + length], array[other : other + length]
 
 
 def _exchange(one: NDArray[Any], other: NDArray[Any]) -> None:

@@ -18,7 +18,7 @@ from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched._pool.task import Task
 from mpsched._tasks import failure
-from mpsched._worker import context, eager
+from mpsched._worker import context, eager, streams
 from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
@@ -84,7 +84,10 @@ class SerialPool:
         task.future = future
         result: Any = None
         number = next(index) if index is not None else 0
+        outer = streams.seeded(context.task_here())
         seed = f"{options.rng}/{number}" if options.rng is not None else None
+        if seed is None and outer is not None:
+            seed = streams.next_key(outer)  # in a task it stands for a child of that
         while True:
             error: BaseException | None = None
             before = context.run_here(_Here(task, seed))

@@ -154,6 +154,8 @@ def park(worker: Worker) -> bool:
                 return slept
             # 3. Sleep; the bell remembers a ring that came between 2 and here.
             victims = others_have_more(worker)
+            if worker.keeps_blocks and (not victims or patience > settings.patience_s):
+                outcome.let_go_of_blocks(worker)
             words[worker.block + lay.B_PARKS] += 1
             slept = True
             # crash-point: park.looked

@@ -132,6 +132,9 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
     kind = table.meta[handle] & ch.C_MASK
     if kind == ch.C_FILES:
         data, buffers = _from_files(data)
+    references = sys.modules.get("mpsched._shm.references")
+    if references is not None and kind != ch.C_PLAIN:
+        references.keeping = worker.keeps_blocks = True  # type: ignore[attr-defined]
     try:
         if kind == ch.C_PLAIN:
             blob, fn, x, rest = pickle.loads(data)
@@ -149,7 +152,16 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
         raise DecodeError(
             f"the function or the arguments of a child {codec.undecodable(problem)}"
         ) from problem
+    finally:
+        if references is not None:
+            references.keeping = False  # type: ignore[attr-defined]
     return fn, x, rest
+
+
+def let_go_of_blocks(worker: Worker) -> None:
+    """Let go of the shared arrays of earlier children: no other child may come for them soon."""
+    worker.keeps_blocks = False
+    sys.modules["mpsched._shm.references"].let_go()
 
 
 class Kept(NamedTuple):

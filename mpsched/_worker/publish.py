@@ -217,7 +217,9 @@ def _publish(worker: Worker) -> int:
         _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
     frame = None
-    if fn is not None and id(fn) not in _pinned:
+    # The user's: of calls with keywords, say, only those of this one stay here.
+    number = id(long.call_of(fn, x, rest)[0])
+    if fn is not None and number not in _pinned:
         try:
             frame = outcome.frame(worker, fn, x, rest)
         except BaseException:  # a `__reduce__` may even call sys.exit
@@ -234,7 +236,7 @@ def _publish(worker: Worker) -> int:
             record.kind = away.PINNED
             words[block + lay.B_PINNED] += 1
             if frame is None and len(_pinned) < _PINNED_MOST:
-                _pinned.add(id(fn))
+                _pinned.add(number)
             return _PINNED
         _write(worker, record, entry, frame)
         # crash-point: publish.written

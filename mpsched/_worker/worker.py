@@ -26,7 +26,7 @@ from mpsched._tasks import state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
-from mpsched._worker import stolen
+from mpsched._worker import outcome, stolen
 from mpsched._worker.context import TaskContext
 from mpsched._worker.heldring import HeldRing
 
@@ -52,6 +52,7 @@ class Worker:
         stolen: entries of other workers' children that run here, the outermost first.
         published: entry -> record of the children that are in the table. `away.fork_lock`.
         kept: entry -> files of outcomes that their home has not fetched yet.
+        keeps_blocks: whether shared arrays of children that ran here may still be mapped (outcome.py).
         others: each other worker, and where its WAITS word is.
         in_section: ident of the thread that holds a ring's lock, which a finalizer must not take again.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
@@ -86,6 +87,7 @@ class Worker:
         self.kept: dict[int, Kept] = {}
         self.stolen: list[int] = []
         self.run = 0
+        self.keeps_blocks = False
         self.in_section = 0
         self.others = [
             (w, layout.block(w) + lay.B_WAITS) for w in range(layout.workers) if w != index
@@ -191,6 +193,8 @@ class Worker:
         # crash-point: claim.accepted
         # Read by thieves before they park (idle.others_have_more): there is more than runs here.
         self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
+        if self.keeps_blocks:
+            outcome.let_go_of_blocks(self)
         return True
 
     def _claim_limit(self) -> int:
