@@ -339,6 +339,34 @@ class Dispatcher:
                 self._ready.append_left(task, task.options.priority)
             moving.pop()
 
+    def send(self, task: Task) -> bool:
+        """Dispatch a task that is not in the ready queue, `held` or not; False: not now. Supervisor."""
+        if not self.section.try_enter():
+            return False
+        try:
+            if self._moving or self._target is not None:
+                self._recover()
+            if not self._again(task):
+                return True  # nobody wants it any more
+            self._moving.append(task)
+            words, blocks = self._words, self._blocks
+            idle = [
+                w for w in range(len(self._filled)) if words[blocks[w] + lay.B_STATE] in lay.IDLE
+            ]
+            worker = idle[0] if idle else 0
+            handles = self._place(worker)
+            if not handles or not self._push(self.inboxes[worker], handles):
+                self._recover()
+                self._ready.discard(task)  # where both put it
+                return False
+            self._moving.clear()
+            self._target = None
+            fence()
+            self._wake(worker)
+            return True
+        finally:
+            self.section.leave()
+
     # --- taking back --------------------------------------------------------------------------------
 
     def queue_again(self, handle: int, worker: int) -> None:

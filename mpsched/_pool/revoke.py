@@ -254,7 +254,8 @@ class Revoker:
                 return 0  # it has ended, and nobody can enter any more
             time.sleep(0.000_1)
         try:
-            waiting = [item for item in pool.ready.items() if isinstance(item, Task)]
+            items = [*pool.ready.items(), *pool.supervisor.alone.waiting]
+            waiting = [item for item in items if isinstance(item, Task)]
             for task in waiting:
                 task.cancelled = True
         finally:

@@ -17,12 +17,13 @@ import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._pool import launch, obituary
+from mpsched._pool import alone, launch, obituary, trees
+from mpsched._pool.alone import Alone
 from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
+from mpsched._pool.memory import MemoryWatch
 from mpsched._pool.slot import Slot
 from mpsched._pool.spares import Spares
-from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec
@@ -74,6 +75,8 @@ class Supervisor:
         self._spares = Spares(pool, self._slots)
         self.burial = Burial(pool)
         self.limits = Limits(pool, self.burial.trees)
+        self.alone = Alone(pool)
+        self._memory = MemoryWatch(pool, self._slots, self.limits, self.burial.trees)
         self.draining = False
         self.kill_now = False
         self.failed: BaseException | None = None
@@ -166,6 +169,7 @@ class Supervisor:
         self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
+        self._memory.check()
         self.limits.check()
         if not recent:
             self._looked = now
@@ -175,6 +179,7 @@ class Supervisor:
         self._spares.check()
         self._look_at_pinned()
         self.burial.look()
+        self.alone.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
         self._cut_runs()
@@ -231,10 +236,12 @@ class Supervisor:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
         now = time.monotonic()
         times = [slot.start_at for slot in self._slots if slot.start_at is not None]
-        looks = (self.limits.next(), self._spares.next())
+        looks = (self.limits.next(), self._spares.next(), self._memory.next())
         times += [look for look in looks if look is not None]
         if self.burial.trees.busy():
-            times.append(now + LOOK_S)
+            times.append(now + trees.LOOK_S)
+        if self.alone.busy():
+            times.append(now + alone.LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
             return _LINGER_S
@@ -294,6 +301,8 @@ class Supervisor:
                 slot.incarnation += 1
                 slot.ready = False
                 slot.alive = True
+                slot.done = self._memory.done_by(index)
+                self._pool.segment.words[self._pool.layout.block(index) + lay.B_STOP] = 0
                 # crash-point: start.asking
                 self._launcher.start(index, slot.incarnation)
 
@@ -419,6 +428,7 @@ class Supervisor:
             slot = self._slots[worker]
             if kind == rec.R_READY:
                 self._pool.events.note("started", worker=worker, pid=pid)
+                self._memory.look_at_new()
                 slot.ready = True
                 slot.failures = 0
                 slot.reason = None
@@ -461,7 +471,9 @@ class Supervisor:
         pool = self._pool
         pool.dispatcher.held = True
         waiting: list[Any] = pool.ready.items()
-        for item in [*waiting, *pool.dispatcher.inflight.values()]:
+        apart = list(self.alone.waiting)
+        self.alone.clear()
+        for item in [*waiting, *apart, *pool.dispatcher.inflight.values()]:
             future = getattr(item, "future", None)
             if future is not None and not future.done():
                 future._ending = True

@@ -28,7 +28,10 @@ _LOCK_S: Final = 0.05
 _OURS: Final = 2
 """CANCEL word of a lost root: set by this class, and not by anybody who wants it cancelled."""
 _OPEN: Final = frozenset({st.QUEUED, st.CLAIMED, st.RUNNING, st.DYING})
-_WORDS: Final = (lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCKED, lay.B_WANT)
+_WORDS: Final = (
+    *(lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCKED, lay.B_WANT),
+    lay.B_KILL,  # the next process of this index is another one
+)
 
 
 class _Dying(NamedTuple):
@@ -238,6 +241,16 @@ class Trees:
         for worker in workers:
             if words[layout.block(worker) + lay.B_RUN] == key:
                 self._pool.supervisor.kill(worker, signal.SIGKILL, "its root is lost elsewhere")
+
+    def end_part(self, worker: int, key: int, why: str) -> bool:
+        """End a worker that runs a part of a root, unless it has just come to the end of it."""
+        words, block = self._pool.segment.words, self._pool.layout.block(worker)
+        words[block + lay.B_KILL] = key
+        fence()
+        if words[block + lay.B_RUN] == key:
+            return self._pool.supervisor.kill(worker, signal.SIGKILL, why)
+        words[block + lay.B_KILL] = 0
+        return False
 
     def _spare(self, key: int) -> None:
         words, layout = self._pool.segment.words, self._pool.layout
