@@ -30,7 +30,7 @@ def test_crash_points_some_cells_lose_nothing(
 ) -> None:
     """A sample of the product below."""
     struck = 0
-    for number in range(6):
+    for number in range(5):
         point, role = rng.choice(PAIRS)
         cell = Cell(
             *(point, role, rng.choice(ACTIONS), rng.choice(WIDTHS)),
@@ -64,3 +64,16 @@ def test_crash_points_each_cell_loses_nothing(point: str, role: str, tmp_path: P
             assert again <= 5, f"never reached: {point} as {role}"
             cell = Cell(point, role, action, 2 * (1 + again % 2), method=method_of(point))
             struck.append(cell.run(tmp_path / f"{action}-again{again}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["ring.repair.begun", "ring.repair.undone"])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_crash_points_in_a_repair_lose_nothing(point: str, action: str, tmp_path: Path) -> None:
+    """A worker dies in a claim, and whoever repairs that ring next is struck in the repair."""
+    struck = 0
+    for number in range(40):
+        struck += Cell(point, None, action, 4, hit=1).run(tmp_path / str(number))
+        if struck == 3:
+            return
+    raise AssertionError(f"struck {struck} times in 40 pools")

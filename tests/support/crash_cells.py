@@ -21,9 +21,9 @@ ROUNDS: Final = 6
 _ROW = re.compile(r"^\| `([a-z.-]+)` \| ([a-z, ]+) \| .+ \|$", re.MULTILINE)
 
 _DURING: Final[dict[str, Fault]] = {
-    "ring.repair.begun": Fault("ring.take.dirty", "kill", times=1),
-    "ring.repair.undone": Fault("ring.take.dirty", "kill", times=1),
-    "outcome.lost": Fault("steal.running", "kill", role="thief", times=1),
+    "ring.repair.begun": Fault("ring.take.dirty", "kill", role="owner", hit=5),
+    "ring.repair.undone": Fault("ring.take.dirty", "kill", role="owner", hit=5),
+    "outcome.lost": Fault("steal.running", "kill", role="thief"),
 }
 """What has to have happened before a point is reached at all."""
 
@@ -53,7 +53,7 @@ class Cell:
     """Where, who, what, among how many workers; `hit` says on which time."""
 
     point: str
-    role: str
+    role: str | None
     action: str
     workers: int
     method: str = "forkserver"
@@ -80,6 +80,7 @@ class Cell:
 
     def _struck(self, plan: FaultPlan) -> bool:
         return any(
-            (strike.point, strike.role, strike.action) == (self.point, self.role, self.action)
+            (strike.point, strike.action) == (self.point, self.action)
+            and self.role in {None, strike.role}
             for strike in plan.struck
         )
