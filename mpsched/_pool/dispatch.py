@@ -225,12 +225,17 @@ class Dispatcher:
         return True
 
     def _wake(self, worker: int) -> None:
-        """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief."""
+        """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.
+
+        Everybody, if another inbox was busy: its owner may sleep, and what he was to have may lie here
+        behind a root that is long.
+        """
         words, blocks = self._words, self._blocks
         for one in (worker, *range(len(blocks))):
             if words[blocks[one] + lay.B_STATE] == lay.PARKED:
                 self._bells[one].wake()
-                return
+                if not self.busy:
+                    return
 
     def _again(self, task: Task) -> bool:
         """Whether a task that was cancelled, or queued for another attempt, is to be dispatched.
