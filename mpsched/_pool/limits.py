@@ -113,6 +113,7 @@ class Limits:
         self._condemned[task.id] = (kill, run)
         words[kill] = run
         fence()
+        # crash-point: limit.named
         if pool.leader.unread(worker):
             # Perhaps the record is among them. Whoever leads reads it now.
             pool.leader_bell.wake()
@@ -120,6 +121,7 @@ class Limits:
         if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
             pool.table.run_key(handle) == run
         ):
+            # crash-point: limit.killing
             pool.supervisor.kill(worker, signal.SIGKILL, task.why or _why(task))
             return now + 0.05
         return now + 0.001
