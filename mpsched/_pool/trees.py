@@ -129,12 +129,14 @@ class Trees:
         for handle, word in zip(every, self._states(every), strict=True):
             if word == claimed:
                 table.state[handle] = st.word(st.RETURNED, layout.home_of(handle))
+                # crash-point: trees.returned
             elif word == running:
                 # How it died, for home's WorkerDied: before the state word, which says LOST.
                 table.length[handle] = (status or 0) & 0xFFFFFFFF
                 table.started[handle] = pid
                 below = [part for part in parts if part[1] >= table.below[handle]]
                 table.state[handle] = st.word(st.DYING if below else st.LOST, thief)
+                # crash-point: trees.told
                 if below:
                     self._dying.append(_Dying(thief, handle, below))
 
@@ -213,6 +215,7 @@ class Trees:
                 continue  # the pool has failed meanwhile, and its future with it
             if self._pool.table.cancel[handle] == _OURS:
                 self._pool.table.cancel[handle] = 0
+            # crash-point: trees.settled
             ended.append(lost)
         return ended
 
@@ -225,6 +228,7 @@ class Trees:
                 return False
         if state[dying.handle] == st.word(st.DYING, dying.thief):
             state[dying.handle] = st.word(st.LOST, dying.thief)
+            # crash-point: trees.died
             pool.bells[pool.layout.home_of(dying.handle)].wake()
         return True
 
@@ -238,6 +242,7 @@ class Trees:
         for worker in workers:
             words[layout.block(worker) + lay.B_KILL] = key
         fence()
+        # crash-point: trees.named
         for worker in workers:
             if words[layout.block(worker) + lay.B_RUN] == key:
                 self._pool.supervisor.kill(worker, signal.SIGKILL, "its root is lost elsewhere")
