@@ -194,6 +194,7 @@ class Trees:
             table.cancel[handle] = _OURS
         deadline = time.monotonic() + max(task.options.grace, _GRACE_S)
         self.waiting[task.id] = Lost(task, key, deadline, end, started)
+        # crash-point: trees.waiting
         return True
 
     def check(self) -> list[Lost]:
