@@ -18,7 +18,7 @@ from mpsched._pool.core import Pool
 from mpsched._pool.events import PoolEvent, Subscription
 from mpsched._pool.future import Future
 from mpsched._pool.maps import cancel_results, is_of_map, start_map
-from mpsched._pool.report import CloseReport
+from mpsched._pool.report import NOTHING, CloseReport
 from mpsched._pool.serial import SerialPool
 from mpsched._pool.stats import PoolStats, WorkerStats
 
@@ -398,14 +398,18 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         """End the pool within a bound, whatever the tasks do.
 
         Args:
-            timeout: seconds to drain; then what waits is cancelled and what runs is asked to stop.
+            timeout: seconds to drain; then what waits is cancelled and what runs is asked to stop. None:
+                until everything is done.
             cancel_pending: cancel what waits at once.
-            kill_after: seconds after that until workers are killed; None: return and report what
-                still runs.
+            kill_after: seconds after `timeout` until workers are killed; None: return and report what
+                still runs. A later `close` may end it.
+
+        Returns:
+            What became of each task that was open: which have finished, were cancelled, were ended.
         """
         if isinstance(self._pool, SerialPool):
             self._pool.shutdown()
-            return CloseReport(0, 0, (), (), 0.0)
+            return NOTHING
         return lifecycle.close(
             self._pool, timeout, cancel_pending=cancel_pending, kill_after=kill_after
         )

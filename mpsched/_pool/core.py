@@ -432,6 +432,13 @@ class Pool:
         handle = task.handle
         return handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
 
+    def started_of(self, piece: Task) -> int:
+        """Return how many items of a piece of a map were started, as far as its worker tells."""
+        if not self.is_running(piece):
+            return 0
+        worker = self.table.state[piece.handle] >> 8
+        return int(self.segment.words[self.layout.block(worker) + lay.B_PROGRESS])
+
     def patience(self, left: float | None) -> float:
         """Seconds that a leader sleeps before it looks whether a worker sits on results."""
         wait = 1.0
@@ -558,7 +565,7 @@ class Pool:
         for bell in (*self.bells, *self.helper_bells, self.leader_bell, self.collector_bell):
             bell.close()
         self.locks.close()
-        self.segment.close()
+        self.segment.close(unmap=unmap)
 
     def arrivals_close(self) -> None:
         """Close received files that nobody fetched."""

@@ -89,6 +89,10 @@ class Dispatcher:
         """Whether tasks are between the ready queue and an inbox."""
         return bool(self._moving)
 
+    def in_hand(self) -> list[Task]:
+        """Return the tasks that are between the ready queue and an inbox."""
+        return list(self._moving)
+
     # --- the window -------------------------------------------------------------------------------
 
     def note_times(self, mean_ns: float, delay_ns: float) -> None:
@@ -164,7 +168,7 @@ class Dispatcher:
         progress = False
         for load, _, worker in loads:
             room = window - load
-            if room <= 0:
+            if room <= 0 or self.held:
                 break
             if self._fill(worker, min(room, max(1, share))):
                 progress = True
@@ -202,6 +206,10 @@ class Dispatcher:
                 item.unqueued()
                 ready.pop(item)
         if not moving:
+            return False
+        if self.held:
+            # While an item was pickled: the pool has ended, and its memory with it, or a task runs alone.
+            self._put_back()
             return False
         # crash-point: dispatch.taken
         # 2. Entries: neighbours, so that workers and thieves may read them in one go.

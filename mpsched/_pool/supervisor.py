@@ -67,6 +67,8 @@ class Supervisor:
         failed: why the pool failed, or None.
         done: set when nothing of the pool is left.
         deaths: worker processes that died.
+        killed, unstarted: `id` of the futures and maps that the end of the pool has ended, or kept from
+            starting; for whoever holds them (`close`).
     """
 
     def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
@@ -82,6 +84,8 @@ class Supervisor:
         self.failed: BaseException | None = None
         self.done = Latch()
         self.deaths = 0
+        self.killed: set[int] = set()
+        self.unstarted: set[int] = set()
         # Asleep without a time limit, because nothing was open: only a bell wakes it.
         self.dozing = False
         self._populated = Latch()
@@ -467,7 +471,10 @@ class Supervisor:
         make: Callable[[], BaseException],
         make_running: Callable[[Task], BaseException] | None = None,
     ) -> None:
-        """Fail what is open with an error of its own each; what runs now with `make_running`."""
+        """Fail what is open with an error of its own each; what runs now with `make_running`.
+
+        That is the case of a close, which wants to know which is which.
+        """
         pool = self._pool
         pool.dispatcher.held = True
         waiting: list[Any] = pool.ready.items()
@@ -479,9 +486,11 @@ class Supervisor:
                 future._ending = True
                 running = make_running if pool.is_running(item) else None
                 error = make() if running is None else running(item)
+                (self.unstarted if running is None else self.killed).add(id(future))
                 pool.leader.finished.append((future, None, _raises(error), True))
         for run in list(pool.runs):
-            run.abandon(make)
+            if run.abandon(make, make_running):
+                self.killed.add(id(run))
         for item in waiting:
             pool.ready.pop(item)
         for task in list(pool.dispatcher.inflight.values()):

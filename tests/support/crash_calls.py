@@ -473,3 +473,14 @@ def hold_in_attempt(folder: str) -> int:
     """Hold under a name of the attempt's own; return its number."""
     hold(folder, f"attempt{attempt()}")
     return attempt()
+
+
+class SlowItem:
+    """An argument whose pickling waits until the test lets it go on."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        hold(self.folder, "pickling")
+        return str, ()
