@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         Future,
         PoolEvent,
         PoolStats,
-        Subscription,
         WorkerStats,
         WorkStealingExecutor,
         map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
@@ -69,7 +68,6 @@ __all__ = [
     "Handle",
     "PoolEvent",
     "PoolStats",
-    "Subscription",
     "WorkStealingExecutor",
     "WorkerStats",
     "__version__",
@@ -98,7 +96,6 @@ _HOME = {
     "Handle": "mpsched.forkjoin",
     "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
-    "Subscription": "mpsched.executor",
     "WorkStealingExecutor": "mpsched.executor",
     "WorkerStats": "mpsched.executor",
     "__version__": "mpsched._version",

@@ -53,6 +53,8 @@ _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
 _BACKOFF_MOST_S: Final = 5.0
+_RESTART_S: Final = 0.1
+"""Seconds after which a template that could not be made is tried again."""
 _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
@@ -90,6 +92,7 @@ class Supervisor:
         self.dozing = False
         self._populated = Latch()
         self._ever_ready = False
+        self._template_gone = False
         self._safety = _SAFETY_S[0]
         self._looked = 0.0
         self._stopping = False
@@ -299,16 +302,35 @@ class Supervisor:
         if self._stopping or self.failed is not None:
             return
         now = time.monotonic()
-        for index, slot in enumerate(self._slots):
-            if slot.start_at is not None and slot.start_at <= now:
-                slot.start_at = slot.why = None
-                slot.incarnation += 1
-                slot.ready = False
-                slot.alive = True
-                slot.done = self._memory.done_by(index)
-                self._pool.segment.words[self._pool.layout.block(index) + lay.B_STOP] = 0
-                # crash-point: start.asking
-                self._launcher.start(index, slot.incarnation)
+        due = [
+            (index, slot)
+            for index, slot in enumerate(self._slots)
+            if slot.start_at is not None and slot.start_at <= now
+        ]
+        if due and self._template_gone and not self._restarted():
+            for _, slot in due:
+                slot.start_at = now + _RESTART_S
+            return
+        for index, slot in due:
+            slot.start_at = slot.why = None
+            slot.incarnation += 1
+            slot.ready = False
+            slot.alive = True
+            slot.done = self._memory.done_by(index)
+            self._pool.segment.words[self._pool.layout.block(index) + lay.B_STOP] = 0
+            # crash-point: start.asking
+            self._launcher.start(index, slot.incarnation)
+
+    def _restarted(self) -> bool:
+        """Make a new template, not before a worker is due: so it backs off as the workers do."""
+        try:
+            # crash-point: recover.restarting
+            self._launcher.restart()
+        except OSError as problem:
+            self._pool.events.note("template_died", f"a new one cannot be started yet: {problem}")
+            return False
+        self._template_gone = False
+        return True
 
     def _handle(self, event: launch.Event) -> None:
         if isinstance(event, launch.Started):
@@ -331,6 +353,10 @@ class Supervisor:
             self._template_died(event)
 
     def _template_died(self, event: launch.TemplateDied) -> None:
+        self._template_gone = True
+        if event.reason is not None and not self._ever_ready and self.failed is None:
+            self._fail(PoolFailed(f"the pool's template process cannot start: {event.reason}"))
+            return
         if self.failed is None and not self._stopping:
             why = event.reason or f"{obituary.how(event.status)}; a new one starts"
             self._pool.events.note("template_died", why)
@@ -339,9 +365,6 @@ class Supervisor:
                 slot.reason = event.reason
                 by_kill = event.status == -signal.SIGKILL
                 self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
-        if self.failed is None:
-            # crash-point: recover.restarting
-            self._launcher.restart()
 
     def _exited(
         self, index: int, pid: int, status: int | None, reason: str | None, *, by_kill: bool
