@@ -28,14 +28,19 @@ PROGRAM = """
 
 CALLERS = [point for point, _ in pairs(["caller"])]
 SUPERVISORS = [point for point, _ in pairs(["supervisor"])]
-_CLAIMS_HALF = Fault("ring.take.dirty", "kill", role="owner", hit=7, times=1000)
-"""Workers die with a claim begun and nothing running: somebody has to repair it."""
+_BEFORE = {
+    # Workers die with a claim begun and nothing running: somebody has to repair it.
+    "ring.repair": Fault("ring.take.dirty", "kill", role="owner", hit=7, times=1000),
+    # Thieves die with a child that they have not started.
+    "trees.returned": Fault("steal.taken", "kill", role="thief", hit=2, times=1000),
+}
+"""What has to happen for a point to be reached at all."""
 
 
 def struck_by(*arguments: str, timeout: float = 60.0) -> set[tuple[str, str]]:
     """Run one of `crash_parent`'s programs; return which (point, action) has struck."""
-    repairs = any("ring.repair" in argument for argument in arguments)
-    with FaultPlan(*[_CLAIMS_HALF] * repairs) as plan:
+    faults = [fault for point, fault in _BEFORE.items() if any(point in a for a in arguments)]
+    with FaultPlan(*faults) as plan:
         result = run_script(PROGRAM, args=arguments, env=plan.environment(), timeout=timeout)
     assert result.rc == 0, result.out + result.err
     return {(point, action) for point, action in map(str.split, result.out.splitlines())}
@@ -50,6 +55,7 @@ def test_crash_points_are_all_reached() -> None:
     faults = (
         # For who repairs, and for home, which hears that a thief is dead.
         Fault("ring.take.dirty", "kill", role="owner", hit=9, times=20),
+        Fault("steal.taken", "kill", role="thief", hit=7, times=3),
         Fault("steal.running", "kill", role="thief", hit=3, times=3),
     )
     with FaultPlan(*faults) as plan:

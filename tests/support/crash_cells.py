@@ -27,8 +27,13 @@ _DURING: Final[dict[str, Fault]] = {
 }
 """What has to have happened before a point is reached at all."""
 
-_POISON: Final = ("template.reaped",)
-"""Points that are reached when a worker has died."""
+_WORK: Final[dict[str, dict[str, Any]]] = {
+    "template.reaped": {"poison": True},
+    "limit.ended": {"late": True},
+    "block.said": {"block": True},
+    "block.over": {"block": True},
+}
+"""What a round of work needs besides."""
 
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {"worker.retiring": {"max_tasks_per_child": 20}}
 
@@ -69,7 +74,7 @@ class Cell:
             with plan, pool(self.workers, self.method, **_OPTIONS.get(self.point, {})) as ex:
                 scene = Scene(ex, folder)
                 for _ in range(ROUNDS):
-                    scene.work(poison=self.point in _POISON)
+                    scene.work(**_WORK.get(self.point, {}))
                     if self._struck(plan):
                         break
                 scene.check(plan.struck)
