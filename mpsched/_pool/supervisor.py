@@ -112,7 +112,7 @@ class Supervisor:
     def pids(self) -> list[int]:
         """Return the process of each worker; its last one where there is none at present.
 
-        Then those of the spares that have ever been started.
+        Then those of the spares that have ever been started; 0 for one that has left.
 
         In a pool that was just made, waits up to a second until the processes exist. 0 is left for
         one that does not then: callers may well kill what they are told, and `os.kill(0)` is for
@@ -121,8 +121,8 @@ class Supervisor:
         if threading.current_thread() is not self.thread:
             self._populated.wait(1.0)
         width = self._pool.width
-        spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
-        return [*(slot.last_pid for slot in self._slots[:width]), *spares]
+        spares = itertools.takewhile(lambda slot: slot.last_pid, self._slots[width:])
+        return [*(slot.last_pid for slot in self._slots[:width]), *(slot.pid for slot in spares)]
 
     def pid_of(self, worker: int) -> int:
         """Return the process of a worker; 0 while there is none. Supervisor only."""

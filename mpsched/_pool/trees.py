@@ -5,6 +5,7 @@ See README.md, "Trees". Supervisor only.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -35,11 +36,15 @@ _WORDS: Final = (
 
 
 class _Dying(NamedTuple):
-    """A child that died with its thief, and what is below it elsewhere: handles and idents."""
+    """A child that died with its thief, and what is below it elsewhere: handles and idents.
+
+    From `deadline` on (`time.monotonic()`) whoever runs a part of it is ended.
+    """
 
     thief: int
     handle: int
     parts: list[tuple[int, int]]
+    deadline: float = math.inf
 
 
 class Lost(NamedTuple):
@@ -138,7 +143,8 @@ class Trees:
                 table.state[handle] = st.word(st.DYING if below else st.LOST, thief)
                 # crash-point: trees.told
                 if below:
-                    self._dying.append(_Dying(thief, handle, below))
+                    deadline = time.monotonic() + _GRACE_S
+                    self._dying.append(_Dying(thief, handle, below, deadline))
 
     def _states(self, handles: range) -> list[int]:
         words: list[int] = self._pool.table.state[handles.start : handles.stop].tolist()
@@ -226,12 +232,27 @@ class Trees:
         state, ident = pool.table.state, pool.table.ident
         for handle, was in dying.parts:
             if state[handle] & 255 in _OPEN and ident[handle] == was:
+                if time.monotonic() >= dying.deadline:
+                    self._end_below(dying)
                 return False
         if state[dying.handle] == st.word(st.DYING, dying.thief):
             state[dying.handle] = st.word(st.LOST, dying.thief)
             # crash-point: trees.died
             pool.bells[pool.layout.home_of(dying.handle)].wake()
         return True
+
+    def _end_below(self, dying: _Dying) -> None:
+        """End the workers that run, or hold, what is below a child that is DYING; never the root's own.
+
+        Such a worker may run other parts of the same root too; they are lost with it, as with any thief.
+        """
+        table = self._pool.table
+        for handle, was in dying.parts:
+            state, worker = st.parts(table.state[handle])
+            if state not in {st.CLAIMED, st.RUNNING} or table.ident[handle] != was:
+                continue
+            if table.state[table.place[handle]] != st.word(st.RUNNING, worker):
+                self.end_part(worker, table.root[handle], "what it runs is below a child that died")
 
     def _kill(self, workers: list[int], key: int) -> None:
         """End the workers that run parts of a root, unless they have just come to the end of it.
