@@ -52,7 +52,6 @@ if TYPE_CHECKING:
         Future,
         PoolEvent,
         PoolStats,
-        Subscription,
         WorkerStats,
         WorkStealingExecutor,
         map,  # noqa: A004 - the public name is `mpsched.map`, beside `mpsched.run`
@@ -93,7 +92,6 @@ __all__ = [
     "Scheduler",
     "SchedulerMetrics",
     "SchedulerReport",
-    "Subscription",
     "TaskHandle",
     "TimerStatus",
     "VersionedTimerHeap",
@@ -129,7 +127,6 @@ _HOME = {
     "Handle": "mpsched.forkjoin",
     "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
-    "Subscription": "mpsched.executor",
     "HeapMetrics": "mpsched._timers.due",
     "Kept": "mpsched.scheduler",
     "Run": "mpsched.scheduler",

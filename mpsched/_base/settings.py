@@ -100,6 +100,11 @@ class Settings(NamedTuple):
     park_first_s: float = 0.1
     park_most_s: float = 5.0
 
+    # Seconds for which the pool waits until a task that has ended a worker for memory can run with no
+    # other beside it; then it runs beside what still does. Smaller: two such tasks may meet again.
+    # Larger: one task that never ends keeps all others waiting.
+    alone_s: float = 60.0
+
     def check(self) -> None:
         """Make sure that the constants fit each other.
 
@@ -140,6 +145,7 @@ class Settings(NamedTuple):
             "fork_linger_s",
             "park_first_s",
             "park_most_s",
+            "alone_s",
         ):
             value = getattr(self, name)
             if value <= 0:

@@ -38,6 +38,8 @@ class Inbox(Ring):
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
         # Indices start at `capacity`, so the head can go back by a whole ring at any time.
+        if not 0 <= tail - head <= self.capacity or head < len(handles):
+            raise self._damaged()
         count = min(len(handles), self.capacity - (tail - head))
         if count <= 0:
             return 0
@@ -66,7 +68,11 @@ class Inbox(Ring):
             queued, claimed = st.word(st.QUEUED, self.worker), st.word(st.CLAIMED, claimer)
             for index in range(old - count, old):
                 handle = self._slots[index & self._mask]
-                if handle != TOMB and self._state[handle] == queued:
+                if handle == TOMB:
+                    continue
+                if handle >= len(self._state):
+                    raise self._damaged()
+                if self._state[handle] == queued:
                     self._state[handle] = claimed
 
     @staticmethod

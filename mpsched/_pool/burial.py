@@ -142,7 +142,10 @@ class Burial:
         error = self._error(task, end)
         if task.killed == "timeout":
             pool.events.note("timed_out", str(error), task=task)
-        if task.killed != "cancel" and pool.retry(task, error):
+        alone = isinstance(error, WorkerDied) and error.cause == "memory"
+        if task.killed != "cancel" and pool.retry(task, error, alone=alone):
+            if alone:
+                pool.events.note("alone", str(error), task=task)
             return
         if task.options.retries and isinstance(error, WorkerDied):
             pool.events.note("poison", str(error), task=task)
@@ -167,6 +170,8 @@ class Burial:
             )
         if task.killed == "cancel":
             return CancelledError(f"{task.describe()}{where} was cancelled and its worker ended")
+        if task.killed == "memory":
+            return obituary.too_large(task, end, where)
         return obituary.death(task, end, where)
 
     def _repair_rings(self) -> None:

@@ -83,6 +83,8 @@ class PoolOptions(NamedTuple):
     initargs: tuple[Any, ...]
     preload: tuple[str, ...]
     max_tasks: int
+    max_rss: int | None
+    max_rss_hard: int | None
     max_pending: int | None
     raise_when_full: bool
     aging: float
@@ -386,7 +388,7 @@ class Pool:
 
     def pending(self) -> int:
         """Tasks that are accepted and not final."""
-        return len(self.ready) + len(self.dispatcher.inflight)
+        return len(self.ready) + len(self.dispatcher.inflight) + len(self.supervisor.alone.waiting)
 
     def start_run(self, run: MapRun) -> None:
         """Accept a map."""
@@ -440,6 +442,13 @@ class Pool:
         handle = task.handle
         return handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
 
+    def started_of(self, piece: Task) -> int:
+        """Return how many items of a piece of a map were started, as far as its worker tells."""
+        if not self.is_running(piece):
+            return 0
+        worker = self.table.state[piece.handle] >> 8
+        return int(self.segment.words[self.layout.block(worker) + lay.B_PROGRESS])
+
     def patience(self, left: float | None) -> float:
         """Seconds that a leader sleeps before it looks whether a worker sits on results."""
         wait = 1.0
@@ -489,11 +498,12 @@ class Pool:
         """Cancel a root whether it runs or not; see `WorkStealingExecutor.cancel_running`."""
         return self.revoker.cancel_running(future, how)
 
-    def retry(self, task: Task, error: BaseException) -> bool:
+    def retry(self, task: Task, error: BaseException, *, alone: bool = False) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.
 
         Safe to see the same end twice: the attempt in the entry tells. The entry is kept until the
-        dispatcher gives the task another, so that nobody else can get it in between.
+        dispatcher gives the task another, so that nobody else can get it in between. With `alone` it
+        runs with no other beside it (the supervisor only).
         """
         options, handle = task.options, task.handle
         if self.entries.attempt(handle) == task.attempt:
@@ -508,8 +518,12 @@ class Pool:
                 self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
         task.killed = None
         self.table.state[handle] = st.FREE
+        task.why = None
         self.dispatcher.inflight.pop(task.id, None)
-        self.ready.put_back(task, options.priority)
+        if alone:
+            self.supervisor.alone.add(task)
+        else:
+            self.ready.put_back(task, options.priority)
         if options.timeout is not None:
             self.supervisor.limits.watch(task, options.timeout)
             self.ring()
@@ -535,6 +549,7 @@ class Pool:
             or self.dispatcher.moving()
             or self.runs
             or self.revoker.doubtful
+            or self.supervisor.alone.waiting
         )
 
     def gone(self) -> None:
@@ -560,7 +575,7 @@ class Pool:
         for bell in (*self.bells, *self.helper_bells, self.leader_bell, self.collector_bell):
             bell.close()
         self.locks.close()
-        self.segment.close()
+        self.segment.close(unmap=unmap)
 
     def arrivals_close(self) -> None:
         """Close received files that nobody fetched."""

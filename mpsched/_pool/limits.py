@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
     from mpsched._pool.trees import Trees
+
+_UNSENT_S: Final = 0.25
+"""Seconds that finished items of a map have to be sent before the one behind them is ended."""
 
 
 @final
@@ -34,6 +37,7 @@ class Limits:
         self._heap: list[tuple[float, int, Task, int]] = []
         self._count = itertools.count()
         self._condemned: dict[int, tuple[int, int]] = {}  # task id -> KILL word, run
+        self._asked: dict[int, float] = {}  # task id -> when its unsent results were asked for
         self._stopped: dict[int, tuple[int, int, bool]] = {}  # task id -> worker, pid, by us
 
     def watch(self, task: Task, after: float) -> None:
@@ -109,6 +113,7 @@ class Limits:
         self._condemned[task.id] = (kill, run)
         words[kill] = run
         fence()
+        # crash-point: limit.named
         if pool.leader.unread(worker):
             # Perhaps the record is among them. Whoever leads reads it now.
             pool.leader_bell.wake()
@@ -116,6 +121,7 @@ class Limits:
         if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
             pool.table.run_key(handle) == run
         ):
+            # crash-point: limit.killing
             pool.supervisor.kill(worker, signal.SIGKILL, task.why or _why(task))
             return now + 0.05
         return now + 0.001
@@ -130,6 +136,8 @@ class Limits:
         worker = pool.table.state[handle] >> 8
         pid = pool.supervisor.pid_of(worker)
         if task.id not in self._stopped:
+            if self._unsent(task, worker, now):
+                return now + 0.002
             ours = not stopped(pid)  # else somebody has stopped it, who will have it go on
             self._stopped[task.id] = (worker, pid, ours)
             if ours:
@@ -147,8 +155,20 @@ class Limits:
                 return now + 0.05
         return now + 0.000_5
 
+    def _unsent(self, task: Task, worker: int, now: float) -> bool:
+        """Whether to wait for results that a piece of a map has behind the item that is to be ended.
+
+        The worker's helper sends them, unless the item never lets go of the interpreter.
+        """
+        unsent = self._pool.layout.block(worker) + lay.B_UNSENT
+        if task.run is None or not self._pool.segment.words[unsent]:
+            return False
+        self._pool.helper_bells[worker].wake()
+        return now < self._asked.setdefault(task.id, now) + _UNSENT_S
+
     def _spare(self, task: Task) -> None:
         """The worker that was to be killed for `task` may go on, or is dead."""
+        self._asked.pop(task.id, None)
         worker, pid, ours = self._stopped.pop(task.id, (0, 0, False))
         if ours and self._pool.supervisor.pid_of(worker) == pid:
             self._pool.supervisor.kill(worker, signal.SIGCONT)

@@ -49,6 +49,12 @@ def death(task: Task, end: Death, where: str = "") -> WorkerDied:
     return _died(task, text, end)
 
 
+def too_large(task: Task, end: Death, where: str = "") -> WorkerDied:
+    """Return the error of a task whose worker was ended because it held too much memory."""
+    text = f"{task.describe()}{where} was ended: {task.why} (attempt {task.attempt})"
+    return _died(task, text, end._replace(cause="memory"))
+
+
 def _died(task: Task, text: str, end: Death) -> WorkerDied:
     return WorkerDied(
         text,

@@ -191,15 +191,15 @@ class Revoker:
         run.cancel_rest()
         pieces = list(run.outstanding.values())
         for task in pieces:
-            self._cancel_entry(task)
+            self.tell(task)
             if how == "kill":
                 self._end(task)
         self._pool.dispatcher.pump()
         self._pool.ring()
         return CancelResult.REQUESTED if pieces else CancelResult.PREVENTED
 
-    def _cancel_entry(self, task: Task) -> None:
-        """Set the cancel word of a dispatched task, and of no other that has its entry by now."""
+    def tell(self, task: Task) -> None:
+        """Set the signal of a dispatched task, and of no other that has its entry by now."""
         deadline = time.monotonic() + _REVOKE_S
         while not self.ask(task) and time.monotonic() < deadline:
             time.sleep(0.000_1)
@@ -247,17 +247,22 @@ class Revoker:
         if handle >= 0 and not self._pool.forked:
             self._pool.table.cancel[handle] = 1
 
-    def cancel_waiting(self) -> int:
-        """Cancel what has not started, wherever it lies. Returns how many."""
+    def cancel_waiting(self, deadline: float | None = None) -> None:
+        """Cancel what has not started, wherever it lies.
+
+        Args:
+            deadline: `time.monotonic()` after which it gives up on what cannot be had.
+        """
         pool = self._pool
         dispatcher = pool.dispatcher
-        cancelled = 0
         while not dispatcher.section.try_enter():
-            if pool.supervisor.done.is_set():
-                return 0  # it has ended, and nobody can enter any more
+            # Ended, and nobody can enter any more; or somebody pickles an item inside.
+            if pool.supervisor.done.is_set() or _is_over(deadline):
+                return
             time.sleep(0.000_1)
         try:
-            waiting = [item for item in pool.ready.items() if isinstance(item, Task)]
+            items = [*pool.ready.items(), *pool.supervisor.alone.waiting]
+            waiting = [item for item in items if isinstance(item, Task)]
             for task in waiting:
                 task.cancelled = True
         finally:
@@ -266,18 +271,32 @@ class Revoker:
             future = task.future
             if future is not None and not future.done():
                 future._cancel()
-                cancelled += 1
+        silent: set[int] = set()  # workers that do not answer: stopped, or in one long call
         for task in list(dispatcher.inflight.values()):
-            future, handle = task.future, task.handle
-            if future is None or future.done() or handle < 0:
+            state, worker = self._state_of(task)
+            if state == st.RUNNING or (state == st.CLAIMED and worker in silent):
                 continue
-            running = (pool.table.state[handle] & 255) == st.RUNNING
-            if not running and self.cancel(task):
-                cancelled += 1
+            future = task.future
+            if task.run is not None:
+                self.tell(task)  # it starts none of its items
+            elif (
+                future is not None
+                and not future.done()
+                and not (_is_over(deadline) or self.cancel(task, "signal"))
+                and state == st.CLAIMED
+            ):
+                silent.add(worker)
         for run in list(pool.runs):
             run.cancel_rest()
         dispatcher.pump()
         if pool.limited:
             pool.made_room()
         pool.ring()
-        return cancelled
+
+    def _state_of(self, task: Task) -> tuple[int, int]:
+        handle = task.handle
+        return (st.FREE, 0) if handle < 0 else st.parts(self._pool.table.state[handle])
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

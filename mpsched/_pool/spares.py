@@ -81,6 +81,7 @@ class Spares:
         slot.wanted = True
         if index >= words[lay.H_LIVE]:
             self._pool.leader.read_from(index)
+            # crash-point: spare.read
             words[lay.H_LIVE] = index + 1
         if (
             not slot.alive

@@ -14,7 +14,8 @@ class WorkerStats(NamedTuple):
     """One worker's counters; they go on in the process that replaces it.
 
     Attributes:
-        pid: process id; of the last one while there is none, 0 before the first.
+        pid: process id; of the last one while there is none, 0 before the first, and for a spare that
+            is not needed and has left.
         index: 0 to n-1.
         incarnation: how many processes had this index before.
         executed: roots finished (a piece of a map is one root).

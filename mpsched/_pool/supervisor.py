@@ -17,12 +17,13 @@ import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._pool import launch, obituary
+from mpsched._pool import alone, launch, obituary, trees
+from mpsched._pool.alone import Alone
 from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
+from mpsched._pool.memory import MemoryWatch
 from mpsched._pool.slot import Slot
 from mpsched._pool.spares import Spares
-from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec
@@ -52,6 +53,8 @@ _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
 _BACKOFF_MOST_S: Final = 5.0
+_RESTART_S: Final = 0.1
+"""Seconds after which a template that could not be made is tried again."""
 _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
@@ -66,6 +69,8 @@ class Supervisor:
         failed: why the pool failed, or None.
         done: set when nothing of the pool is left.
         deaths: worker processes that died.
+        killed, unstarted: `id` of the futures and maps that the end of the pool has ended, or kept from
+            starting; for whoever holds them (`close`).
     """
 
     def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
@@ -74,15 +79,20 @@ class Supervisor:
         self._spares = Spares(pool, self._slots)
         self.burial = Burial(pool)
         self.limits = Limits(pool, self.burial.trees)
+        self.alone = Alone(pool)
+        self._memory = MemoryWatch(pool, self._slots, self.limits, self.burial.trees)
         self.draining = False
         self.kill_now = False
         self.failed: BaseException | None = None
         self.done = Latch()
         self.deaths = 0
+        self.killed: set[int] = set()
+        self.unstarted: set[int] = set()
         # Asleep without a time limit, because nothing was open: only a bell wakes it.
         self.dozing = False
         self._populated = Latch()
         self._ever_ready = False
+        self._template_gone = False
         self._safety = _SAFETY_S[0]
         self._looked = 0.0
         self._stopping = False
@@ -102,7 +112,7 @@ class Supervisor:
     def pids(self) -> list[int]:
         """Return the process of each worker; its last one where there is none at present.
 
-        Then those of the spares that have ever been started.
+        Then those of the spares that have ever been started; 0 for one that has left.
 
         In a pool that was just made, waits up to a second until the processes exist. 0 is left for
         one that does not then: callers may well kill what they are told, and `os.kill(0)` is for
@@ -111,8 +121,8 @@ class Supervisor:
         if threading.current_thread() is not self.thread:
             self._populated.wait(1.0)
         width = self._pool.width
-        spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
-        return [*(slot.last_pid for slot in self._slots[:width]), *spares]
+        spares = itertools.takewhile(lambda slot: slot.last_pid, self._slots[width:])
+        return [*(slot.last_pid for slot in self._slots[:width]), *(slot.pid for slot in spares)]
 
     def pid_of(self, worker: int) -> int:
         """Return the process of a worker; 0 while there is none. Supervisor only."""
@@ -166,6 +176,7 @@ class Supervisor:
         self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
+        self._memory.check()
         self.limits.check()
         if not recent:
             self._looked = now
@@ -175,6 +186,7 @@ class Supervisor:
         self._spares.check()
         self._look_at_pinned()
         self.burial.look()
+        self.alone.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
         self._cut_runs()
@@ -231,10 +243,12 @@ class Supervisor:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
         now = time.monotonic()
         times = [slot.start_at for slot in self._slots if slot.start_at is not None]
-        looks = (self.limits.next(), self._spares.next())
+        looks = (self.limits.next(), self._spares.next(), self._memory.next())
         times += [look for look in looks if look is not None]
         if self.burial.trees.busy():
-            times.append(now + LOOK_S)
+            times.append(now + trees.LOOK_S)
+        if self.alone.busy():
+            times.append(now + alone.LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
             return _LINGER_S
@@ -293,14 +307,35 @@ class Supervisor:
         if self._stopping or self.failed is not None:
             return
         now = time.monotonic()
-        for index, slot in enumerate(self._slots):
-            if slot.start_at is not None and slot.start_at <= now:
-                slot.start_at = slot.why = None
-                slot.incarnation += 1
-                slot.ready = False
-                slot.alive = True
-                # crash-point: start.asking
-                self._launcher.start(index, slot.incarnation)
+        due = [
+            (index, slot)
+            for index, slot in enumerate(self._slots)
+            if slot.start_at is not None and slot.start_at <= now
+        ]
+        if due and self._template_gone and not self._restarted():
+            for _, slot in due:
+                slot.start_at = now + _RESTART_S
+            return
+        for index, slot in due:
+            slot.start_at = slot.why = None
+            slot.incarnation += 1
+            slot.ready = False
+            slot.alive = True
+            slot.done = self._memory.done_by(index)
+            self._pool.segment.words[self._pool.layout.block(index) + lay.B_STOP] = 0
+            # crash-point: start.asking
+            self._launcher.start(index, slot.incarnation)
+
+    def _restarted(self) -> bool:
+        """Make a new template, not before a worker is due: so it backs off as the workers do."""
+        try:
+            # crash-point: recover.restarting
+            self._launcher.restart()
+        except OSError as problem:
+            self._pool.events.note("template_died", f"a new one cannot be started yet: {problem}")
+            return False
+        self._template_gone = False
+        return True
 
     def _handle(self, event: launch.Event) -> None:
         if isinstance(event, launch.Started):
@@ -323,6 +358,10 @@ class Supervisor:
             self._template_died(event)
 
     def _template_died(self, event: launch.TemplateDied) -> None:
+        self._template_gone = True
+        if event.reason is not None and not self._ever_ready and self.failed is None:
+            self._fail(PoolFailed(f"the pool's template process cannot start: {event.reason}"))
+            return
         if self.failed is None and not self._stopping:
             why = event.reason or f"{obituary.how(event.status)}; a new one starts"
             self._pool.events.note("template_died", why)
@@ -331,9 +370,6 @@ class Supervisor:
                 slot.reason = event.reason
                 by_kill = event.status == -signal.SIGKILL
                 self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
-        if self.failed is None:
-            # crash-point: recover.restarting
-            self._launcher.restart()
 
     def _exited(
         self, index: int, pid: int, status: int | None, reason: str | None, *, by_kill: bool
@@ -424,6 +460,7 @@ class Supervisor:
             slot = self._slots[worker]
             if kind == rec.R_READY:
                 self._pool.events.note("started", worker=worker, pid=pid)
+                self._memory.look_at_new()
                 slot.ready = True
                 slot.failures = 0
                 slot.reason = None
@@ -462,19 +499,26 @@ class Supervisor:
         make: Callable[[], BaseException],
         make_running: Callable[[Task], BaseException] | None = None,
     ) -> None:
-        """Fail what is open with an error of its own each; what runs now with `make_running`."""
+        """Fail what is open with an error of its own each; what runs now with `make_running`.
+
+        That is the case of a close, which wants to know which is which.
+        """
         pool = self._pool
         pool.dispatcher.held = True
         waiting: list[Any] = pool.ready.items()
-        for item in [*waiting, *pool.dispatcher.inflight.values()]:
+        apart = list(self.alone.waiting)
+        self.alone.clear()
+        for item in [*waiting, *apart, *pool.dispatcher.inflight.values()]:
             future = getattr(item, "future", None)
             if future is not None and not future.done():
                 future._ending = True
                 running = make_running if pool.is_running(item) else None
                 error = make() if running is None else running(item)
+                (self.unstarted if running is None else self.killed).add(id(future))
                 pool.leader.finished.append((future, None, _raises(error), True))
         for run in list(pool.runs):
-            run.abandon(make)
+            if run.abandon(make, make_running):
+                self.killed.add(id(run))
         for item in waiting:
             pool.ready.pop(item)
         for task in list(pool.dispatcher.inflight.values()):

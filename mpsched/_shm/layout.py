@@ -74,8 +74,12 @@ B_HOME_NS: Final = 48  #    mean nanoseconds of this home's children elsewhere
 B_WANT: Final = (
     56  #       a hint, stored by thieves (1) and by the worker (0): look at the WAITS words
 )
-B_SPARE: Final = 57  #      parent: 1 = this worker stands in for one that blocks
+B_SPARE: Final = (
+    57  #      parent: not 0 = STOP is heeded between any two tasks: 1 = a spare, or WATCHED
+)
 BLOCK_WORDS: Final = 64
+
+WATCHED: Final = 2  #       a worker that may be told to make room for a new one
 
 WAITS_ANY: Final = (1 << 64) - 1
 
@@ -86,6 +90,9 @@ LINGERING: Final = 4  # awake and idle: it looks at its inbox, and needs no bell
 RETIRED: Final = 3  # it leaves by itself: its exit is no death
 JOINING: Final = 5  # it sleeps until a child elsewhere is finished, or may take descendants of it
 BLOCKED: Final = 6  # its task blocks, and says so
+
+IDLE: Final = frozenset({PARKED, LINGERING})
+"""Nothing runs, and nothing is claimed."""
 
 # --- inbox and ring of children, per worker: header and slots -------------------------------------
 #   writer: whoever holds the lock (parent, or home: tail; owner and thieves: head); inbox: lock w,

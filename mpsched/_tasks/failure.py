@@ -10,7 +10,7 @@ import reprlib
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import codec
-from mpsched.errors import RemoteError
+from mpsched.errors import DecodeError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +71,20 @@ def decode_exception(data: bytes | bytearray | memoryview) -> BaseException:
     Raises:
         KeyboardInterrupt: Ctrl-C.
     """
+    try:
+        return _decode(data)
+    except (
+        Exception
+    ) as damaged:  # what is in it are plain types, and what is theirs is caught below
+        error = DecodeError(
+            f"an error came from a worker, and cannot be read ({_class_name(damaged)}: "
+            f"{short_text(damaged)})"
+        )
+        error.__cause__ = damaged
+        return error
+
+
+def _decode(data: bytes | bytearray | memoryview) -> BaseException:
     body, with_args, text, note, task_id, class_name, message, notes = pickle.loads(data)
     why = "it cannot be pickled and unpickled"
     exc: BaseException | None = None

@@ -24,6 +24,8 @@ __all__ = ["BootSpec", "enter_process", "enter_worker", "load", "role", "run", "
 # Exit code of a worker that never reached its entry; the reason travels in a FAILED record.
 BOOT_FAILED = 78
 
+_PRELOAD = "named in preload="
+
 _role = "parent"
 
 
@@ -90,11 +92,11 @@ def preload(names: Iterable[str], check: Callable[[str], None] | None = None) ->
     for name in names:
         try:
             importlib.import_module(name)
+            if check is not None:
+                check(name)
         except BaseException as error:
-            error.add_note(f"while importing {name!r}, named in preload=")
+            error.add_note(f"while importing {name!r}, {_PRELOAD}")
             raise
-        if check is not None:
-            check(name)
 
 
 def resolve(entry: str) -> Callable[[BootSpec, int, int], object]:
@@ -215,10 +217,19 @@ def spawned() -> NoReturn:
 
 
 def explain(error: BaseException) -> str:
-    """Return the error with its traceback, as a text."""
+    """Return the error with its traceback, as a text; of a preloaded module only with its own lines."""
     import traceback
 
-    return "".join(traceback.format_exception(error)).rstrip()
+    whole = traceback.TracebackException.from_exception(error)
+    if any(_PRELOAD in note for note in getattr(error, "__notes__", ())):
+        runtime = (
+            os.path.dirname(__file__),
+            os.path.dirname(importlib.__file__),
+            "<frozen importlib",
+        )
+        whole.stack[:] = [one for one in whole.stack if not one.filename.startswith(runtime)]
+    text = "".join(whole.format()).rstrip()
+    return text if whole.stack else text.removeprefix("Traceback (most recent call last):\n")
 
 
 def _ignore_interrupt(_number: int, _frame: object) -> None:

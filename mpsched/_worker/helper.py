@@ -38,6 +38,7 @@ def _serve(worker: Worker) -> None:
     while True:
         try:
             bell.wait(owed or None)
+            # crash-point: helper.woken
             long.helping(True)
             try:
                 revoke(worker)
@@ -151,6 +152,7 @@ def _give_back(worker: Worker) -> None:
         first -= 1
     del hand[:first]
     if hand:
+        # crash-point: share.popped
         count = worker.give_back(hand)
         # What the inbox has no room for stays ours, in its place before what came since.
         local.extendleft(reversed(hand[: len(hand) - count]))

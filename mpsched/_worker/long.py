@@ -38,7 +38,7 @@ stealing = False
 streaming = False
 """Whether the root that runs gives each child a random stream of its own."""
 _watched = False
-"""Whether the audit hook is there, which cannot be taken away."""
+"""Whether the start of a thread is noticed. (An audit hook cannot be taken away.)"""
 
 
 def enter(worker: Worker) -> None:
@@ -272,18 +272,28 @@ def end() -> None:
 def _watch_threads() -> None:
     """From now on see whether the task starts threads: then each spawn asks which one it is in.
 
-    Asking each time costs half of what a spawn may take. What was started before counts already.
+    Asking each time costs half of what a spawn may take. What was started before counts already; a
+    root that finds all of them ended need not ask any more.
     """
-    global _watched
-    if _watched:
-        return
-    _watched = True
-    if len(sys._current_frames()) > _OWN_THREADS:
-        _expect_threads()
-    elif sys.version_info >= (3, 12):
-        sys.addaudithook(_audit)
-    else:
-        _wrap_start()
+    global _threads, _watched
+    if _threads:
+        if not _alone():
+            return
+        _threads = False
+        hot.forget_threads()
+    if not _watched:
+        _watched = True
+        if sys.version_info >= (3, 12):
+            sys.addaudithook(_audit)
+        else:
+            _wrap_start()
+        if not _alone():
+            _expect_threads()
+
+
+def _alone() -> bool:
+    """Whether there are no threads but the worker's own; one that has yet to begin counts."""
+    return len(sys._current_frames()) <= _OWN_THREADS >= threading.active_count()
 
 
 def _expect_threads() -> None:
@@ -302,6 +312,8 @@ def _wrap_start() -> None:
     start = threading._start_new_thread  # type: ignore[attr-defined]
 
     def start_noticed(*args: Any) -> Any:
+        global _watched
+        _watched = False
         _expect_threads()
         threading._start_new_thread = start  # type: ignore[attr-defined]
         return start(*args)

@@ -186,6 +186,7 @@ class Runner:
         worker = self._worker
         words, kill = worker.words, worker.block + lay.B_KILL
         fence()
+        # crash-point: limit.ended
         if words[kill] == run:
             worker.ring_the_parent()
             while words[kill] == run:

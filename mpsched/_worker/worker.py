@@ -265,6 +265,7 @@ class Worker:
                 self.locks.release(self.index)
                 self.in_section = 0
         if count:
+            # crash-point: give.unlocked
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)
         return count

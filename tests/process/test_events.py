@@ -164,6 +164,22 @@ def test_events_tell_of_starts_that_fail_and_of_the_pools_failure(tmp_path: Path
     assert kinds(seen)[-1] == "failed"
 
 
+def test_template_that_cannot_start_fails_the_pool_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A module that is not there will not be there the next time: one line, and no second try."""
+    seen: list[mpsched.PoolEvent] = []
+    with caplog.at_level(logging.INFO, "mpsched"), pool(2, preload=("nmupy",)) as ex:
+        ex.events(seen.append)
+        wait_until(lambda: ex.state == "failed", "the failure")
+        with pytest.raises(mpsched.errors.PoolFailed, match="No module named 'nmupy'"):
+            ex.submit(calls.identity, 1)
+        assert ex.await_termination(DEADLINE_S)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert "template process cannot start" in lines[0]
+
+
 def test_initializer_that_fails_in_one_worker_does_not_fail_the_others(tmp_path: Path) -> None:
     """While another worker does the work, it is tried again for as long as it takes."""
     seen: list[mpsched.PoolEvent] = []

@@ -21,14 +21,19 @@ ROUNDS: Final = 6
 _ROW = re.compile(r"^\| `([a-z.-]+)` \| ([a-z, ]+) \| .+ \|$", re.MULTILINE)
 
 _DURING: Final[dict[str, Fault]] = {
-    "ring.repair.begun": Fault("ring.take.dirty", "kill", times=1),
-    "ring.repair.undone": Fault("ring.take.dirty", "kill", times=1),
-    "outcome.lost": Fault("steal.running", "kill", role="thief", times=1),
+    "ring.repair.begun": Fault("ring.take.dirty", "kill", role="owner", hit=5),
+    "ring.repair.undone": Fault("ring.take.dirty", "kill", role="owner", hit=5),
+    "outcome.lost": Fault("steal.running", "kill", role="thief"),
 }
 """What has to have happened before a point is reached at all."""
 
-_POISON: Final = ("template.reaped",)
-"""Points that are reached when a worker has died."""
+_WORK: Final[dict[str, dict[str, Any]]] = {
+    "template.reaped": {"poison": True},
+    "limit.ended": {"late": True},
+    "block.said": {"block": True},
+    "block.over": {"block": True},
+}
+"""What a round of work needs besides."""
 
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {"worker.retiring": {"max_tasks_per_child": 20}}
 
@@ -53,7 +58,7 @@ class Cell:
     """Where, who, what, among how many workers; `hit` says on which time."""
 
     point: str
-    role: str
+    role: str | None
     action: str
     workers: int
     method: str = "forkserver"
@@ -69,7 +74,7 @@ class Cell:
             with plan, pool(self.workers, self.method, **_OPTIONS.get(self.point, {})) as ex:
                 scene = Scene(ex, folder)
                 for _ in range(ROUNDS):
-                    scene.work(poison=self.point in _POISON)
+                    scene.work(**_WORK.get(self.point, {}))
                     if self._struck(plan):
                         break
                 scene.check(plan.struck)
@@ -80,6 +85,7 @@ class Cell:
 
     def _struck(self, plan: FaultPlan) -> bool:
         return any(
-            (strike.point, strike.role, strike.action) == (self.point, self.role, self.action)
+            (strike.point, strike.action) == (self.point, self.action)
+            and self.role in {None, strike.role}
             for strike in plan.struck
         )

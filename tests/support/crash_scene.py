@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mpsched
-from mpsched.errors import TaskCancelled, WorkerDied
+from mpsched.errors import TaskCancelled, TaskTimeout, WorkerDied
 from tests.support.crash_calls import write_line
 from tests.support.pools import DEADLINE_S, assert_full_width, wait_until
 
@@ -69,6 +69,26 @@ def noted_death(log: str, name: str) -> None:
     os._exit(3)
 
 
+def noted_late(log: str, name: str) -> None:
+    """Take longer than its limit, whatever it is asked."""
+    noted(log, name, 10.0)
+
+
+def noted_block(log: str, name: str) -> str:
+    """Wait for something that is no child."""
+    with mpsched.blocking():
+        return noted(log, name, 0.03)
+
+
+def noted_orphans(log: str, name: str, seconds: float) -> None:
+    """End the process while children run elsewhere, if others have taken them."""
+    noted(log, name)
+    for n in range(WIDE):
+        mpsched.spawn(noted, log, f"{name}.{n}", seconds)
+    time.sleep(0.02)
+    os._exit(3)
+
+
 class Scene:
     """What was given to one pool, and what its tasks have noted.
 
@@ -90,11 +110,16 @@ class Scene:
 
     # --- the work ---------------------------------------------------------------------------------
 
-    def work(self, *, poison: bool = False) -> None:
+    def work(
+        self, *, poison: bool = False, late: bool = False, block: bool = False, orphans: float = 0.0
+    ) -> None:
         """One round of everything, and wait for it.
 
         Args:
             poison: One root ends its worker, so that there is something to recover from.
+            late: One root takes longer than its limit, so that its worker is ended for it.
+            block: Roots block, so that spares stand in.
+            orphans: One root ends its worker, and its children run elsewhere for so many seconds.
         """
         self.rounds += 1
         ex, log, at = self.ex, self.log, f"r{self.rounds}"
@@ -102,6 +127,11 @@ class Scene:
         # Alone, so that others are idle and steal.
         tree = self.futures[f"{at}tree"] = again.submit(noted_tree, log, f"{at}tree", 2)
         tree.exception(DEADLINE_S)
+        if orphans:
+            name = f"{at}orphans"
+            self.futures[name] = ex.submit(noted_orphans, log, name, orphans)
+            self.deaths += 1
+            self.futures[name].exception(DEADLINE_S)
         # Asked to stop while children of it are in others' hands.
         asked = self.futures[f"{at}asked"] = again.submit(noted_tree, log, f"{at}asked", 2)
         self._wait_for(f"{at}asked.0", asked)
@@ -126,6 +156,13 @@ class Scene:
             self.deaths += 1
         self._submit(noted_large, f"{at}large")
         self._submit(noted_failure, f"{at}failure")
+        if late:
+            limited = ex.options(timeout=0.05, grace=0.01)
+            self.futures[f"{at}late"] = limited.submit(noted_late, log, f"{at}late")
+            self.deaths += 1
+        if block:
+            for n in range(2):
+                self._submit(noted_block, f"{at}block{n}")
         items = [f"{at}item{n}" for n in range(24)]
         pairs = [(log, name) for name in items]
         # In one piece, of which idle workers want a half.
@@ -182,6 +219,9 @@ class Scene:
         error = future.exception(0)
         if isinstance(error, WorkerDied):
             return "died"
+        if isinstance(error, TaskTimeout):
+            assert "late" in name, f"{name}: {error!r}"
+            return "late"
         assert ran == 1, f"{name} ran {ran} times"
         if "asked" in name and isinstance(error, TaskCancelled):
             return "cancelled"

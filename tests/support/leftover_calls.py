@@ -379,3 +379,27 @@ def ask_for_too_much() -> None:
         bytearray(1 << 30)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def asks_for_threads() -> tuple[bool, int]:
+    """Fork, and return whether spawns ask which thread they are in, and the sum of two children."""
+    from mpsched import spawn
+    from mpsched._worker import hot
+
+    first = spawn(abs, -3).join()
+    code = hot.Handle.join.__code__
+    return hot.careful and code is not hot._join.__code__, first + spawn(abs, -4).join()
+
+
+def spawns_in_a_thread() -> tuple[bool, int]:
+    """Spawn beside a thread that spawns, too; then as `asks_for_threads`."""
+    from mpsched import spawn
+
+    found = asks_for_threads()
+    assert not found[0]
+    sums: list[int] = []
+    thread = threading.Thread(target=lambda: sums.append(spawn(abs, -5).join()))
+    thread.start()
+    thread.join()
+    asks, total = asks_for_threads()
+    return asks, total + sums[0]

@@ -252,6 +252,30 @@ def test_trees_child_two_deaths_up_waits_for_what_runs_below(grove: Grove) -> No
     assert (grove.state(below)[0], grove.state(child)[0]) == (st.LOST, st.LOST)
 
 
+def test_trees_worker_with_a_part_of_a_dead_child_is_ended_after_a_grace(grove: Grove) -> None:
+    """Unless it runs the root itself, or has gone on to something else."""
+    root = grove.root()
+    key = grove.table.run_key(root.handle)
+    child = grove.taken(THIEF)
+    parts = [grove.taken(worker, home=THIEF) for worker in (THIRD, HOME)]
+    for handle in parts:
+        grove.table.place[handle], grove.table.root[handle] = root.handle, key
+    grove.store(THIRD, lay.B_RUN, key)
+    grove.store(HOME, lay.B_RUN, key)
+    grove.trees.bury(THIEF, 12, KILLED)
+    grove.trees.check()
+    assert grove.kills == []
+    grove.now += 0.6
+    grove.trees.check()
+    assert grove.kills == [THIRD]
+    assert grove.word(THIRD, lay.B_KILL) == key
+    grove.store(THIRD, lay.B_RUN, key + 1)
+    grove.trees.check()
+    assert grove.kills == [THIRD]
+    assert grove.word(THIRD, lay.B_KILL) == 0
+    assert grove.state(child) == (st.DYING, THIEF)
+
+
 def test_trees_child_waits_only_for_what_is_below_it(grove: Grove) -> None:
     """TREES-5: of two that died with their thief, one may be below what keeps the other one waiting."""
     outer = grove.taken(THIEF)
