@@ -16,15 +16,19 @@ from hypothesis.stateful import (
 )
 
 from mpsched import Due, VersionedTimerHeap, Wait
+from mpsched._timers import book, heap, lazyqueue
 from mpsched._timers.states import State
 from mpsched.errors import StaleVersion
 from tests.support.timer_model import LIVE, Model, Version
 from tests.support.timers import function
 
-# Multiples of a half: sums are exact, and ties are common.
-halves = st.integers(-6, 30).map(lambda number: number / 2)
-ids = st.integers(0, 5)
-picks = st.integers(0, 1000)
+# Few ids, and times near each other: so versions meet. Multiples of a half: sums are exact.
+IDS = 3
+STALE_LEFT = 3
+halves = st.integers(-4, 6).map(lambda number: number / 2)
+ids = st.integers(0, IDS - 1)
+# How far back in what was handed out, or made; mostly it is not over then.
+picks = st.integers(0, 3) | st.integers(0, 40)
 
 
 class Timers(RuleBasedStateMachine):
@@ -84,11 +88,11 @@ class Timers(RuleBasedStateMachine):
         assert all(version > one.version for one in self.model.versions)
         self.model.add(Version(task_id, version, run_at, priority, limit, group, at))
 
-    @rule(task_id=ids, count=st.integers(1, 120))
-    def schedule_often(self, task_id: int, count: int) -> None:
+    @rule(task_id=ids, after=halves)
+    def schedule_often(self, task_id: int, after: float) -> None:
         """Enough of it makes rebuilds."""
-        for number in range(count):
-            self.schedule(task_id, 5.0 + number % 3, 0, None, False, None)
+        for number in range(STALE_LEFT + 2):
+            self.schedule(task_id, after + number % 3, 0, None, False, None)
 
     @rule(
         task_id=ids,
@@ -134,7 +138,7 @@ class Timers(RuleBasedStateMachine):
     @rule(task_id=ids, version=st.none() | picks)
     def cancel(self, task_id: int, version: int | None) -> None:
         if version is not None and self.model.versions:
-            version = self.model.versions[version % len(self.model.versions)].version
+            version = self.model.versions[-1 - version % len(self.model.versions)].version
         result = self.heap.cancel(task_id, version)
         assert result.name == self.model.cancel(task_id, version)
 
@@ -178,7 +182,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, what=st.sampled_from(["start", "revoke"]))
     def start_or_revoke(self, pick: int, what: str) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.taken[-1 - pick % len(self.taken)]
         there = one.state is State.CLAIMED and one.attempt == due.attempt
         assert getattr(self.heap, what)(due) == there
         if there:
@@ -188,7 +192,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, outcome=st.sampled_from(["completed", "failed", "cancelled", "missed"]))
     def finish(self, pick: int, outcome: Any) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.taken[-1 - pick % len(self.taken)]
         active = one.state in {State.CLAIMED, State.RUNNING} and one.attempt == due.attempt
         not_for = State.RUNNING if outcome == "missed" else State.CLAIMED
         if not active:
@@ -206,7 +210,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, after=halves)
     def retry(self, pick: int, after: float) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.taken[-1 - pick % len(self.taken)]
         if one.state is not State.RUNNING or one.attempt != due.attempt:
             with pytest.raises(StaleVersion):
                 self.heap.retry(due, self.now + after)
@@ -256,20 +260,20 @@ class Timers(RuleBasedStateMachine):
 
     @invariant()
     def as_the_model(self) -> None:
-        heap, model = self.heap, self.model
-        heap.check_invariants()
+        timers, model = self.heap, self.model
+        timers.check_invariants()
         assert self.drops == model.drops
-        assert len(heap) == len(model.pending())
-        metrics = heap.metrics()
+        assert len(timers) == len(model.pending())
+        metrics = timers.metrics()
         states = [one.state for one in model.versions]
-        assert metrics.live == len(heap)
+        assert metrics.live == len(timers)
         assert metrics.claimed == states.count(State.CLAIMED)
         assert metrics.running == states.count(State.RUNNING)
         assert metrics.paused == sum(one.paused for one in model.pending())
-        for task_id in range(6):
+        for task_id in range(IDS):
             self.same_status(task_id)
         for due, one in self.taken:
-            state = heap.state_of(due)
+            state = timers.state_of(due)
             if one.state in LIVE or model.newest(one.task_id) is one:
                 assert state is one.state
             else:
@@ -295,9 +299,16 @@ class Timers(RuleBasedStateMachine):
         )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rebuilds come after a few stale entries."""
+    for module in (book, heap, lazyqueue):
+        monkeypatch.setattr(module, "STALE_LEFT", STALE_LEFT)
+
+
 def test_timer_heap_does_what_a_list_does() -> None:
-    """Two thousand steps, looked at after each."""
-    run_state_machine_as_test(Timers, settings=settings(max_examples=50, stateful_step_count=40))
+    """Three thousand steps, looked at after each."""
+    run_state_machine_as_test(Timers, settings=settings(max_examples=60, stateful_step_count=50))
 
 
 @pytest.mark.slow
