@@ -278,7 +278,7 @@ class Scheduler:
                 f"run_at={run_at!r} is a time on the scheduler's clock, which shows {now:.3f} now, so it "
                 "is long past and due now; for a time from now use after=",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         return when
 
