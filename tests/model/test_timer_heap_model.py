@@ -25,10 +25,11 @@ from tests.support.timers import function
 # Few ids, and times near each other: so versions meet. Multiples of a half: sums are exact.
 IDS = 3
 STALE_LEFT = 3
-halves = st.integers(-4, 6).map(lambda number: number / 2)
+GROUPS = {"g": 2.0, "h": 0.5}
+halves = st.integers(-2, 5).map(lambda number: number / 2)
+passing = st.integers(0, 4).map(lambda number: number / 2)
 ids = st.integers(0, IDS - 1)
-# How far back in what was handed out, or made; mostly it is not over then.
-picks = st.integers(0, 3) | st.integers(0, 40)
+picks = st.integers(0, 40)
 
 
 class Timers(RuleBasedStateMachine):
@@ -44,12 +45,19 @@ class Timers(RuleBasedStateMachine):
         self.drops: list[tuple[Any, int, str]] = []
 
     @initialize(
-        order=st.sampled_from(["run_at", "priority"]),
-        aging=st.sampled_from([0.0, 0.5, 2.0]),
-        groups=st.sampled_from([None, {"g": 2.0, "h": 0.5}]),
+        options=st.sampled_from(
+            [
+                ("run_at", 0.0, None),
+                ("priority", 0.0, None),
+                ("priority", 0.5, None),
+                ("priority", 2.0, None),
+                ("run_at", 0.0, GROUPS),
+                ("priority", 2.0, GROUPS),
+            ]
+        )
     )
-    def make(self, order: Any, aging: float, groups: dict[str, float] | None) -> None:
-        aging = aging if order == "priority" else 0.0
+    def make(self, options: tuple[Any, float, dict[str, float] | None]) -> None:
+        order, aging, groups = options
         self.model = Model(order, aging, groups)
         self.heap = VersionedTimerHeap(
             ready_order=order, aging=aging, groups=groups, on_drop=self.dropped
@@ -87,6 +95,15 @@ class Timers(RuleBasedStateMachine):
         )
         assert all(version > one.version for one in self.model.versions)
         self.model.add(Version(task_id, version, run_at, priority, limit, group, at))
+
+    @rule(task_id=ids, priority=st.integers(-2, 2), deadline=st.none() | halves)
+    def schedule_now(self, task_id: int, priority: int, deadline: float | None) -> None:
+        self.schedule(task_id, 0.0, priority, deadline, False, None)
+
+    @rule(after=halves)
+    def schedule_all(self, after: float) -> None:
+        for task_id in range(IDS):
+            self.schedule(task_id, after, 0, None, False, None)
 
     @rule(task_id=ids, after=halves)
     def schedule_often(self, task_id: int, after: float) -> None:
@@ -154,8 +171,9 @@ class Timers(RuleBasedStateMachine):
             one.move(to)
         self.taken.append((due, one))
 
-    @rule(claim=st.booleans())
-    def take(self, claim: bool) -> None:
+    @rule(passed=passing, claim=st.booleans())
+    def take(self, passed: float, claim: bool) -> None:
+        self.now += passed
         got = self.heap.claim(self.now) if claim else self.heap.next(self.now)
         if isinstance(got, Due):
             self.handed_out(got, State.CLAIMED if claim else State.RUNNING)
@@ -164,8 +182,31 @@ class Timers(RuleBasedStateMachine):
         wait = self.model.wait(self.now)
         assert got == (None if wait is None else Wait(wait))
 
-    @rule(most=st.integers(0, 4))
-    def claim_many(self, most: int) -> None:
+    @rule(passed=passing)
+    def run_next(self, passed: float) -> None:
+        self.take(passed, False)
+
+    @rule(passed=passing)
+    def run_all(self, passed: float) -> None:
+        """All that is due has been started, and something waits or nothing does."""
+        self.claim_many(passed, 3)
+        for due, one in self.taken:
+            if one.state is State.CLAIMED and one.attempt == due.attempt:
+                assert self.heap.start(due)
+                one.move(State.RUNNING)
+                one.reported = False
+
+    @rule(task_id=ids)
+    def ask_to_stop(self, task_id: int) -> None:
+        """Cancel and retry: a running one is not started again."""
+        self.cancel(task_id, None)
+        for due, one in list(self.taken):
+            if one.task_id == task_id and one.state is State.RUNNING and one.attempt == due.attempt:
+                assert not self.heap.retry(due, self.now)
+
+    @rule(passed=passing, most=st.integers(0, 4))
+    def claim_many(self, passed: float, most: int) -> None:
+        self.now += passed
         taken = self.heap.claim_many(self.now, most)
         for due in taken:
             self.handed_out(due, State.CLAIMED)
@@ -173,16 +214,23 @@ class Timers(RuleBasedStateMachine):
             assert not self.model.first(self.now)
         assert len(taken) <= most
 
-    @rule()
-    def peek(self) -> None:
+    @rule(passed=passing)
+    def peek(self, passed: float) -> None:
+        self.now += passed
         got = self.heap.peek(self.now)
         wait = 0.0 if self.model.first(self.now) else self.model.wait(self.now)
         assert got == (None if wait is None else Wait(wait))
 
+    def picked(self, pick: int) -> tuple[Due, Version]:
+        """Choose from what was handed out: three times in four from what is not over."""
+        active = [one for one in self.taken if one[1].state in {State.CLAIMED, State.RUNNING}]
+        choice = active if active and pick % 4 else self.taken
+        return choice[-1 - pick // 4 % len(choice)]
+
     @precondition(lambda self: self.taken)
     @rule(pick=picks, what=st.sampled_from(["start", "revoke"]))
     def start_or_revoke(self, pick: int, what: str) -> None:
-        due, one = self.taken[-1 - pick % len(self.taken)]
+        due, one = self.picked(pick)
         there = one.state is State.CLAIMED and one.attempt == due.attempt
         assert getattr(self.heap, what)(due) == there
         if there:
@@ -192,7 +240,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, outcome=st.sampled_from(["completed", "failed", "cancelled", "missed"]))
     def finish(self, pick: int, outcome: Any) -> None:
-        due, one = self.taken[-1 - pick % len(self.taken)]
+        due, one = self.picked(pick)
         active = one.state in {State.CLAIMED, State.RUNNING} and one.attempt == due.attempt
         not_for = State.RUNNING if outcome == "missed" else State.CLAIMED
         if not active:
@@ -210,7 +258,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, after=halves)
     def retry(self, pick: int, after: float) -> None:
-        due, one = self.taken[-1 - pick % len(self.taken)]
+        due, one = self.picked(pick)
         if one.state is not State.RUNNING or one.attempt != due.attempt:
             with pytest.raises(StaleVersion):
                 self.heap.retry(due, self.now + after)
@@ -224,10 +272,6 @@ class Timers(RuleBasedStateMachine):
 
     # --- time ---
 
-    @rule(seconds=st.integers(0, 8).map(lambda number: number / 2))
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
     @rule(seconds=halves)
     def jump(self, seconds: float) -> None:
         """The wall clock is set."""
@@ -239,8 +283,9 @@ class Timers(RuleBasedStateMachine):
                 moved += 1
         assert self.heap.rebase(self.offset) == moved
 
-    @rule()
-    def expire(self) -> None:
+    @rule(passed=passing)
+    def expire(self, passed: float) -> None:
+        self.now += passed
         overdue = self.heap.expire(self.now)
         self.model.miss(self.now)
         late = [
@@ -307,8 +352,8 @@ def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_timer_heap_does_what_a_list_does() -> None:
-    """Three thousand steps, looked at after each."""
-    run_state_machine_as_test(Timers, settings=settings(max_examples=60, stateful_step_count=50))
+    """Some thousand steps, looked at after each."""
+    run_state_machine_as_test(Timers, settings=settings(max_examples=100, stateful_step_count=50))
 
 
 @pytest.mark.slow
