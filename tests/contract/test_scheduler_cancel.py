@@ -31,7 +31,7 @@ def occupy(s: Scheduler, gate: Gate, count: int = 2) -> list[Any]:
 
 def outcomes(s: Scheduler, task_id: object) -> list[str]:
     """Return the outcomes of an id's records."""
-    return [run.outcome for run in s.history(task_id)]  # type: ignore[arg-type]
+    return [run.outcome for run in s.history(task_id)]
 
 
 def test_cancel_before_its_time_prevents(own: Scheduler) -> None:
@@ -152,7 +152,7 @@ def test_replace_from_worker_to_thread_and_back(sched: Scheduler) -> None:
 
 
 def test_if_exists_keeps_or_refuses(own: Scheduler) -> None:
-    """ "keep" returns the handle there is; "error" raises; neither changes anything."""
+    """With "keep" it returns the handle there is; "error" raises; neither changes anything."""
     first = own.schedule("e", after=FAR, fn=tasks.nothing)
     assert own.schedule("e", after=0, fn=tasks.nothing, if_exists="keep") is first
     with pytest.raises(ValueError, match=r"'e'.*if_exists='error'"):

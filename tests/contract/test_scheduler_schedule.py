@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mpsched
-from mpsched import Scheduler
+from mpsched import Scheduler, WorkStealingExecutor
+from mpsched._base.settings import Settings
 from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 from tests.support import tasks, timed
 from tests.support.bombs import RaisesAtPickle
 
 if TYPE_CHECKING:
-    from mpsched import WorkStealingExecutor
     from tests.support.gates import Gate
 
 HANG_S = 60.0
@@ -284,12 +284,15 @@ def test_scheduler_on_an_executor_leaves_it_open(default_pool: WorkStealingExecu
     assert default_pool.submit(tasks.square, 5).result() == 25
 
 
-def test_scheduler_on_an_executor_takes_its_order(
-    default_pool: WorkStealingExecutor, gate: Gate
-) -> None:
+def test_scheduler_on_an_executor_takes_its_order(gate: Gate) -> None:
     """Highest priority first, among what both have given it."""
-    with Scheduler(executor=default_pool) as s:
-        held = [default_pool.submit(gate.hold, n) for n in range(12)]
+    # So that most of what waits is in the queue, and not with a worker.
+    settings = Settings(window=2)
+    with (
+        WorkStealingExecutor(2, settings=settings) as ex,
+        Scheduler(executor=ex) as s,
+    ):
+        held = [ex.submit(gate.hold, n) for n in range(12)]
         gate.wait_for(2)
         low = s.schedule("low", after=-5, fn=gate.arrive, args=("low",), priority=-1)
         high = s.schedule("high", after=0, fn=gate.arrive, args=("high",), priority=7)

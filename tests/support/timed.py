@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +69,17 @@ def sleep(seconds: float) -> float:
 def call(fn: Callable[[], Any]) -> Any:
     """Call a function that came as an argument."""
     return fn()
+
+
+def leave() -> None:
+    """Try to end the interpreter."""
+    raise SystemExit(3)
+
+
+def die(flag: Path | None, *_args: Any) -> None:
+    """Kill this process; with `flag`, a file that is not there yet, only once."""
+    if flag is not None:
+        if flag.exists():
+            return
+        flag.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
