@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from .suite_forkjoin import SUITE as FORKJOIN
 from .suite_pool import SUITE as POOL
+from .suite_timers import SUITE as TIMERS
 
-SUITES = {suite.name: suite for suite in (POOL, FORKJOIN)}
+SUITES = {suite.name: suite for suite in (POOL, FORKJOIN, TIMERS)}

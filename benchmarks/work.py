@@ -60,3 +60,29 @@ def anonymous_bytes() -> int:
             if line.startswith("Anonymous:"):
                 return int(line.split()[1]) * 1024
     raise OSError("/proc/self/smaps_rollup has no line 'Anonymous:'")
+
+
+def stamp(_: object = None) -> float:
+    """Return when this line was reached, on the clock that all processes of a machine share."""
+    return time.monotonic()
+
+
+def stamped_spin(microseconds: float) -> tuple[float, float]:
+    """Keep a core busy; return when it began and when it ended."""
+    begun = time.monotonic()
+    spin(microseconds)
+    return begun, time.monotonic()
+
+
+def spawn_for(seconds: float) -> int:
+    """Spawn children without end, a hundred at a time, each of a tenth of a millisecond."""
+    import mpsched
+
+    end = time.monotonic() + seconds
+    spawned = 0
+    while time.monotonic() < end:
+        with mpsched.scope() as scope:
+            for _ in range(100):
+                scope.spawn(spin, 100.0)
+        spawned += 100
+    return spawned

@@ -249,7 +249,7 @@ class Scheduler:
         elif where == "thread":
             job = jobs.Job(fn, tuple(args), dict(kwargs) if kwargs else None)
         else:
-            job = jobs.Job.encoded(desk.pool, task_id, fn, tuple(args), dict(kwargs or {}))
+            job = self._encoded(task_id, fn, tuple(args), dict(kwargs or {}))
         return desk.schedule(
             task_id,
             when,
@@ -261,6 +261,24 @@ class Scheduler:
             if_exists=if_exists,
             if_running=if_running,
         )
+
+    def _encoded(
+        self,
+        task_id: Hashable,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> jobs.Job:
+        pool = self._desk.pool
+        assert pool is not None
+        if pool.refusal is not None:
+            raise pool.refused()
+        try:
+            return jobs.Job.encoded(pool, task_id, fn, args, kwargs)
+        except ValueError:
+            if pool.refusal is not None:  # it ended just now, and its memory with it
+                raise pool.refused() from None
+            raise
 
     def _when(
         self,
@@ -278,7 +296,7 @@ class Scheduler:
                 f"run_at={run_at!r} is a time on the scheduler's clock, which shows {now:.3f} now, so it "
                 "is long past and due now; for a time from now use after=",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         return when
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._pool.future import COMPLETION, Future
 from mpsched._worker import context, eager
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
     from mpsched._schedule.handle import TaskHandle
+
+_IDLE_S: Final = 5.0
+"""Seconds for which a thread waits for the next job before it ends."""
 
 
 @final
@@ -215,12 +218,14 @@ class ThreadJobs:
         while True:
             with self._lock:
                 self._idle += 1
+                rested = False
                 while not self._waiting:
-                    if self._closed:
+                    if self._closed or rested:
+                        self._idle -= 1
                         self._count -= 1
                         self._there.notify_all()
                         return
-                    self._there.wait()
+                    rested = not self._there.wait(_IDLE_S)
                 self._idle -= 1
                 run = self._waiting.popleft()
             run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,7 @@ class Book:
         self.wakes_at = float("inf")
         self._drops: list[tuple[Due, str]] = []
         self._untold: list[Verdict] = []
+        self._telling: deque[None] = deque()  # as long as verdicts are not told; atomic both ways
         self._rng = random.Random()  # noqa: S311 - spreads retries
 
     # --- looking -------------------------------------------------------------------------------------
@@ -91,8 +93,8 @@ class Book:
             )
 
     def idle(self) -> bool:
-        """Whether nothing is pending, dispatched or running. Lock held."""
-        return not (self.current or self.older)
+        """Whether nothing is pending, dispatched or running, and every end is told."""
+        return not (self.current or self.older or self._telling)
 
     def _give_back(self, handle: TaskHandle[Any]) -> None:
         """Put a recalled version back into its place."""
@@ -279,7 +281,14 @@ class Book:
         *,
         cancelled: bool = False,
     ) -> Verdict:
-        return Verdict(self.report, self.history.last(), handle, value, error, cancelled=cancelled)
+        self._telling.append(None)
+        return Verdict(self, self.history.last(), handle, value, error, cancelled=cancelled)
+
+    def told(self) -> None:
+        """A verdict was told. No lock is needed."""
+        self._telling.pop()
+        if self.state != "accepting":
+            self.bell.ring()
 
     def status(self, task_id: Hashable) -> TimerStatus | None:
         """Tell what is known of an id."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from mpsched._pool import lifecycle
 from mpsched._pool.lifecycle import GRACE_S
 from mpsched._schedule.attempt import ThreadRun
+from mpsched._schedule.verdict import telling
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -116,12 +117,11 @@ def begin(desk: Desk, queued: Queued) -> End:
             end.kept = _stop_timers(desk, queued, now)
             verdicts = desk.verdicts(now)
             desk.state = "draining"
-            if desk.pool is None and desk.idle():
-                close_now(desk)
             desk.changed.notify_all()
         desk.bell.ring()
     for verdict in verdicts:
         verdict.tell()
+    close_if_idle(desk)
     return end
 
 
@@ -175,7 +175,8 @@ def close(
             "close(wait=False), or close it outside of its jobs"
         )
     end = begin(desk, queued)
-    can_wait = wait and not desk.in_own_thread() and threading.current_thread() is not desk.thread
+    # In a callback, which somebody waits for to be over: the pool's own thread, or whoever cancels.
+    can_wait = wait and not desk.in_own_thread() and telling() is not desk
     if desk.pool is None and timeout is None:
         can_wait = False  # the caller runs the work: it cannot both wait for it and do it
     if can_wait and not desk.closed.wait(timeout):
@@ -231,6 +232,14 @@ def finish(desk: Desk) -> None:
     finally:
         with desk.lock:
             close_now(desk)
+
+
+def close_if_idle(desk: Desk) -> None:
+    """In pull mode nobody else does."""
+    if desk.pool is None and desk.end is not None:
+        with desk.lock:
+            if desk.idle():
+                close_now(desk)
 
 
 def close_now(desk: Desk) -> None:

@@ -206,10 +206,14 @@ class Desk(Book):
                     if one.run is not None:
                         ask.append(one.run)
             now = self.clock.monotonic()
+            look_at = when.run_at
             if when.run_at <= now:
                 pump = self.hand_out(now)
-            elif when.run_at <= self.wakes_at:
-                self.wakes_at = when.run_at
+                look_at = float("inf")
+            if deadline is not None:
+                look_at = min(look_at, deadline)
+            if look_at < self.wakes_at:
+                self.wakes_at = look_at
                 self.bell.ring()
             if self.pool is None:
                 self.changed.notify_all()  # somebody may wait in `next`

@@ -80,7 +80,6 @@ def end(desk: Desk, due: Due, value: Any, error: BaseException | None) -> None:
         now = desk.clock.monotonic()
         desk.conclude(handle, None, value, error, now)
         verdicts = desk.verdicts(now)
-        if desk.end is not None and desk.idle():
-            closing.close_now(desk)
     for verdict in verdicts:
         verdict.tell()
+    closing.close_if_idle(desk)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._schedule.handle import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from mpsched._schedule.book import Book
     from mpsched._schedule.handle import TaskHandle
     from mpsched._schedule.history import Run
 
@@ -20,11 +20,11 @@ class Verdict:
     It can be put among the pool's finished futures, so that the pool's own thread tells it.
     """
 
-    __slots__ = ("_cancelled", "_error", "_handle", "_report", "_run", "_told", "_value")
+    __slots__ = ("_book", "_cancelled", "_error", "_handle", "_run", "_told", "_value")
 
     def __init__(
         self,
-        report: Callable[[Run, BaseException | None], None],
+        book: Book,
         run: Run,
         handle: TaskHandle[Any],
         value: Any,
@@ -32,7 +32,7 @@ class Verdict:
         *,
         cancelled: bool,
     ) -> None:
-        self._report = report
+        self._book = book
         self._run = run
         self._handle = handle
         self._value = value
@@ -45,13 +45,28 @@ class Verdict:
         if self._told:
             return
         self._told = True
-        error = self._error
-        if error is not None:
-            error.add_note(f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}")
-        settle(self._handle, self._value, error, cancelled=self._cancelled)
-        if error is not None and self._run.outcome != "cancelled":
-            self._report(self._run, error)
+        error, book = self._error, self._book
+        outer, inside.telling = telling(), book
+        try:
+            if error is not None:
+                error.add_note(
+                    f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}"
+                )
+            settle(self._handle, self._value, error, cancelled=self._cancelled)
+            if error is not None and self._run.outcome != "cancelled":
+                book.report(self._run, error)
+        finally:
+            inside.telling = outer
+            book.told()
 
     def _settle(self, _value: Any, _raw: Any, *, failed: bool = False) -> None:
         """As the pool's own thread calls a finished future."""
         self.tell()
+
+
+inside = threading.local()
+
+
+def telling() -> Book | None:
+    """Return whose verdict the calling thread is telling: it is in a callback, or in `on_error`."""
+    return getattr(inside, "telling", None)

@@ -464,16 +464,23 @@ class VersionedTimerHeap(TimerBook):
         Complexity:
             O(1), amortized: a rebuild is paid for by the calls that made it necessary.
         """
-        entry = self._current.get(task_id)
-        if entry is None or entry[3] != 0 or version is not None or entry[8] is not None:
+        if version is not None:
             return self._cancel(task_id, version)
-        # `_prevent` for the common case, without its calls.
-        entry[3] = 5  # STATE: PENDING -> CANCELLED
-        del self._current[task_id]
-        self._ends.put(task_id, entry)
+        # `_never` for the common case, without its calls.
+        entry = self._current.pop(task_id, None)
+        if entry is None:
+            return self._cancel(task_id, None)
+        if entry[3] != 0 or entry[8] is not None:  # STATE, PENDING; EXTRA
+            self._current[task_id] = entry
+            return self._cancel(task_id, None)
+        entry[3] = 5  # CANCELLED
+        ends = self._ends
+        ends.newer[task_id] = entry
+        if len(ends.newer) >= ends.most:
+            ends.turn()
         queue = self._queue
         queue.stale = stale = queue.stale + 1
-        if stale > STALE_LEFT:
+        if stale > STALE_LEFT and stale * 2 > len(self._heap):
             queue.sweep()
         if self._on_drop is not None:
             self._on_drop(due_of(entry), "cancelled")

@@ -139,6 +139,9 @@ class Runner:
         if worker.blocks:
             fn = _blocking(fn)
         begun = _clock()
+        if worker.version:
+            # Of a scheduled task it is told when its function began, without what unpickling took.
+            worker.table.started[handle] = begun
         if kind == tab.KIND_CHUNK:
             worker.chunk = chunk = Chunk(worker, ident, handle, fn, kwargs is not None, args)
             try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mpsched import WorkStealingExecutor
+from mpsched import Scheduler, WorkStealingExecutor
 from tests.support.gates import Gate, wait_until
 
 if TYPE_CHECKING:
@@ -60,6 +60,33 @@ def default_pool(shared_default_pool: WorkStealingExecutor) -> Iterator[WorkStea
     """As `pool`, for what does not depend on how workers are started."""
     yield shared_default_pool
     settle(shared_default_pool)
+
+
+@pytest.fixture
+def sched(default_pool: WorkStealingExecutor) -> Iterator[Scheduler]:
+    """A scheduler on the shared pool, which starts faster than one with workers of its own."""
+    with Scheduler(executor=default_pool) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    """A scheduler with two workers of its own, for all tests of a module; they have started."""
+    with Scheduler(WORKERS, mp_context=request.config.getoption("--start-method")) as made:
+        assert made.schedule("first", after=0, fn=os.getpid).result(60) > 0
+        yield made
+
+
+@pytest.fixture
+def own(shared_scheduler: Scheduler) -> Iterator[Scheduler]:
+    """The shared scheduler; the test must leave nothing scheduled."""
+    yield shared_scheduler
+
+    def idle() -> bool:
+        metrics = shared_scheduler.metrics()
+        return not (metrics.pending or metrics.dispatched or metrics.running)
+
+    wait_until(idle, "a scheduler with nothing to do")
 
 
 @pytest.fixture

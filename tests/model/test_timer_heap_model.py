@@ -16,15 +16,20 @@ from hypothesis.stateful import (
 )
 
 from mpsched import Due, VersionedTimerHeap, Wait
+from mpsched._timers import book, heap, lazyqueue
 from mpsched._timers.states import State
 from mpsched.errors import StaleVersion
 from tests.support.timer_model import LIVE, Model, Version
 from tests.support.timers import function
 
-# Multiples of a half: sums are exact, and ties are common.
-halves = st.integers(-6, 30).map(lambda number: number / 2)
-ids = st.integers(0, 5)
-picks = st.integers(0, 1000)
+# Few ids, and times near each other: so versions meet. Multiples of a half: sums are exact.
+IDS = 3
+STALE_LEFT = 3
+GROUPS = {"g": 2.0, "h": 0.5}
+halves = st.integers(-2, 5).map(lambda number: number / 2)
+passing = st.integers(0, 4).map(lambda number: number / 2)
+ids = st.integers(0, IDS - 1)
+picks = st.integers(0, 40)
 
 
 class Timers(RuleBasedStateMachine):
@@ -40,12 +45,19 @@ class Timers(RuleBasedStateMachine):
         self.drops: list[tuple[Any, int, str]] = []
 
     @initialize(
-        order=st.sampled_from(["run_at", "priority"]),
-        aging=st.sampled_from([0.0, 0.5, 2.0]),
-        groups=st.sampled_from([None, {"g": 2.0, "h": 0.5}]),
+        options=st.sampled_from(
+            [
+                ("run_at", 0.0, None),
+                ("priority", 0.0, None),
+                ("priority", 0.5, None),
+                ("priority", 2.0, None),
+                ("run_at", 0.0, GROUPS),
+                ("priority", 2.0, GROUPS),
+            ]
+        )
     )
-    def make(self, order: Any, aging: float, groups: dict[str, float] | None) -> None:
-        aging = aging if order == "priority" else 0.0
+    def make(self, options: tuple[Any, float, dict[str, float] | None]) -> None:
+        order, aging, groups = options
         self.model = Model(order, aging, groups)
         self.heap = VersionedTimerHeap(
             ready_order=order, aging=aging, groups=groups, on_drop=self.dropped
@@ -84,11 +96,20 @@ class Timers(RuleBasedStateMachine):
         assert all(version > one.version for one in self.model.versions)
         self.model.add(Version(task_id, version, run_at, priority, limit, group, at))
 
-    @rule(task_id=ids, count=st.integers(1, 120))
-    def schedule_often(self, task_id: int, count: int) -> None:
+    @rule(task_id=ids, priority=st.integers(-2, 2), deadline=st.none() | halves)
+    def schedule_now(self, task_id: int, priority: int, deadline: float | None) -> None:
+        self.schedule(task_id, 0.0, priority, deadline, False, None)
+
+    @rule(after=halves)
+    def schedule_all(self, after: float) -> None:
+        for task_id in range(IDS):
+            self.schedule(task_id, after, 0, None, False, None)
+
+    @rule(task_id=ids, after=halves)
+    def schedule_often(self, task_id: int, after: float) -> None:
         """Enough of it makes rebuilds."""
-        for number in range(count):
-            self.schedule(task_id, 5.0 + number % 3, 0, None, False, None)
+        for number in range(STALE_LEFT + 2):
+            self.schedule(task_id, after + number % 3, 0, None, False, None)
 
     @rule(
         task_id=ids,
@@ -134,7 +155,7 @@ class Timers(RuleBasedStateMachine):
     @rule(task_id=ids, version=st.none() | picks)
     def cancel(self, task_id: int, version: int | None) -> None:
         if version is not None and self.model.versions:
-            version = self.model.versions[version % len(self.model.versions)].version
+            version = self.model.versions[-1 - version % len(self.model.versions)].version
         result = self.heap.cancel(task_id, version)
         assert result.name == self.model.cancel(task_id, version)
 
@@ -150,8 +171,9 @@ class Timers(RuleBasedStateMachine):
             one.move(to)
         self.taken.append((due, one))
 
-    @rule(claim=st.booleans())
-    def take(self, claim: bool) -> None:
+    @rule(passed=passing, claim=st.booleans())
+    def take(self, passed: float, claim: bool) -> None:
+        self.now += passed
         got = self.heap.claim(self.now) if claim else self.heap.next(self.now)
         if isinstance(got, Due):
             self.handed_out(got, State.CLAIMED if claim else State.RUNNING)
@@ -160,8 +182,31 @@ class Timers(RuleBasedStateMachine):
         wait = self.model.wait(self.now)
         assert got == (None if wait is None else Wait(wait))
 
-    @rule(most=st.integers(0, 4))
-    def claim_many(self, most: int) -> None:
+    @rule(passed=passing)
+    def run_next(self, passed: float) -> None:
+        self.take(passed, False)
+
+    @rule(passed=passing)
+    def run_all(self, passed: float) -> None:
+        """All that is due has been started, and something waits or nothing does."""
+        self.claim_many(passed, 3)
+        for due, one in self.taken:
+            if one.state is State.CLAIMED and one.attempt == due.attempt:
+                assert self.heap.start(due)
+                one.move(State.RUNNING)
+                one.reported = False
+
+    @rule(task_id=ids)
+    def ask_to_stop(self, task_id: int) -> None:
+        """Cancel and retry: a running one is not started again."""
+        self.cancel(task_id, None)
+        for due, one in list(self.taken):
+            if one.task_id == task_id and one.state is State.RUNNING and one.attempt == due.attempt:
+                assert not self.heap.retry(due, self.now)
+
+    @rule(passed=passing, most=st.integers(0, 4))
+    def claim_many(self, passed: float, most: int) -> None:
+        self.now += passed
         taken = self.heap.claim_many(self.now, most)
         for due in taken:
             self.handed_out(due, State.CLAIMED)
@@ -169,16 +214,23 @@ class Timers(RuleBasedStateMachine):
             assert not self.model.first(self.now)
         assert len(taken) <= most
 
-    @rule()
-    def peek(self) -> None:
+    @rule(passed=passing)
+    def peek(self, passed: float) -> None:
+        self.now += passed
         got = self.heap.peek(self.now)
         wait = 0.0 if self.model.first(self.now) else self.model.wait(self.now)
         assert got == (None if wait is None else Wait(wait))
 
+    def picked(self, pick: int) -> tuple[Due, Version]:
+        """Choose from what was handed out: three times in four from what is not over."""
+        active = [one for one in self.taken if one[1].state in {State.CLAIMED, State.RUNNING}]
+        choice = active if active and pick % 4 else self.taken
+        return choice[-1 - pick // 4 % len(choice)]
+
     @precondition(lambda self: self.taken)
     @rule(pick=picks, what=st.sampled_from(["start", "revoke"]))
     def start_or_revoke(self, pick: int, what: str) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.picked(pick)
         there = one.state is State.CLAIMED and one.attempt == due.attempt
         assert getattr(self.heap, what)(due) == there
         if there:
@@ -188,7 +240,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, outcome=st.sampled_from(["completed", "failed", "cancelled", "missed"]))
     def finish(self, pick: int, outcome: Any) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.picked(pick)
         active = one.state in {State.CLAIMED, State.RUNNING} and one.attempt == due.attempt
         not_for = State.RUNNING if outcome == "missed" else State.CLAIMED
         if not active:
@@ -206,7 +258,7 @@ class Timers(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(pick=picks, after=halves)
     def retry(self, pick: int, after: float) -> None:
-        due, one = self.taken[pick % len(self.taken)]
+        due, one = self.picked(pick)
         if one.state is not State.RUNNING or one.attempt != due.attempt:
             with pytest.raises(StaleVersion):
                 self.heap.retry(due, self.now + after)
@@ -220,10 +272,6 @@ class Timers(RuleBasedStateMachine):
 
     # --- time ---
 
-    @rule(seconds=st.integers(0, 8).map(lambda number: number / 2))
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
     @rule(seconds=halves)
     def jump(self, seconds: float) -> None:
         """The wall clock is set."""
@@ -235,8 +283,9 @@ class Timers(RuleBasedStateMachine):
                 moved += 1
         assert self.heap.rebase(self.offset) == moved
 
-    @rule()
-    def expire(self) -> None:
+    @rule(passed=passing)
+    def expire(self, passed: float) -> None:
+        self.now += passed
         overdue = self.heap.expire(self.now)
         self.model.miss(self.now)
         late = [
@@ -256,20 +305,20 @@ class Timers(RuleBasedStateMachine):
 
     @invariant()
     def as_the_model(self) -> None:
-        heap, model = self.heap, self.model
-        heap.check_invariants()
+        timers, model = self.heap, self.model
+        timers.check_invariants()
         assert self.drops == model.drops
-        assert len(heap) == len(model.pending())
-        metrics = heap.metrics()
+        assert len(timers) == len(model.pending())
+        metrics = timers.metrics()
         states = [one.state for one in model.versions]
-        assert metrics.live == len(heap)
+        assert metrics.live == len(timers)
         assert metrics.claimed == states.count(State.CLAIMED)
         assert metrics.running == states.count(State.RUNNING)
         assert metrics.paused == sum(one.paused for one in model.pending())
-        for task_id in range(6):
+        for task_id in range(IDS):
             self.same_status(task_id)
         for due, one in self.taken:
-            state = heap.state_of(due)
+            state = timers.state_of(due)
             if one.state in LIVE or model.newest(one.task_id) is one:
                 assert state is one.state
             else:
@@ -295,9 +344,16 @@ class Timers(RuleBasedStateMachine):
         )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rebuilds come after a few stale entries."""
+    for module in (book, heap, lazyqueue):
+        monkeypatch.setattr(module, "STALE_LEFT", STALE_LEFT)
+
+
 def test_timer_heap_does_what_a_list_does() -> None:
-    """Two thousand steps, looked at after each."""
-    run_state_machine_as_test(Timers, settings=settings(max_examples=50, stateful_step_count=40))
+    """Some thousand steps, looked at after each."""
+    run_state_machine_as_test(Timers, settings=settings(max_examples=100, stateful_step_count=50))
 
 
 @pytest.mark.slow

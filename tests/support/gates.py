@@ -82,6 +82,14 @@ class Gate:
         wait_until(lambda: task.cancelled or self.is_open, "the cancellation")
         return "cancelled" if task.cancelled else "opened"
 
+    def hold_until_raised(self, name: object = "task") -> None:
+        """Note that a task has begun; raise TaskCancelled once it was asked to stop. In a worker."""
+        task = mpsched.current_task()
+        assert task is not None
+        self.arrive(name)
+        wait_until(lambda: task.cancelled or self.is_open, "the cancellation")
+        task.raise_if_cancelled()
+
     def log(self, value: T) -> T:
         """Note that `value` was processed, and return it. In a worker."""
         self.arrive(value)

@@ -64,6 +64,21 @@ def test_deadlines_of_what_is_claimed_are_told_once() -> None:
     heap.check_invariants()
 
 
+def test_deadlines_of_what_left_its_claim_are_not_told() -> None:
+    """Cancelled, replaced, finished or taken back after the deadline was seen: nobody is told."""
+    heap = VersionedTimerHeap()
+    for name in "abcd":
+        heap.schedule(name, 1.0, 0, function, deadline=2.0)
+    dues = heap.claim_many(1.0, 4)
+    assert heap.next(3.0) is None
+    heap.cancel("a")
+    heap.schedule("b", 9.0, 0, function)
+    heap.finish(dues[2], "failed")
+    heap.revoke(dues[3])
+    assert heap.expire(3.0) == []
+    heap.check_invariants()
+
+
 def test_deadlines_bind_every_attempt() -> None:
     """An attempt that has not started by the deadline is missed, the second one too."""
     drops = Drops()
@@ -74,6 +89,12 @@ def test_deadlines_bind_every_attempt() -> None:
     assert heap.next(4.0) == Wait(1.0)
     assert heap.next(8.0) is None
     assert drops == [(("a", 1), "missed")]
+    heap.schedule("b", 1.0, 0, function, deadline=5.0)
+    due = take(heap, 1.0)
+    assert heap.peek(6.0) is None  # its deadline is looked at while it runs
+    assert heap.retry(due, 7.0)
+    assert heap.next(7.0) is None
+    assert drops[1:] == [(("b", 2), "missed")]
 
 
 def test_deadlines_hold_for_what_is_paused_and_moved() -> None:

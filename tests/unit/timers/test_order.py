@@ -94,6 +94,24 @@ def test_order_aging_counts_from_when_it_was_due_or_came() -> None:
     assert drain(heap, 1002.0) == ["high", "low"]
 
 
+def test_order_aging_goes_on_when_a_claim_is_taken_back() -> None:
+    """It waits since it was due, not since it came back; a new time is a new wait."""
+    heap = VersionedTimerHeap(ready_order="priority", aging=1.0)
+    heap.schedule("old", 0.0, 0, function)
+    heap.schedule("later", 3.0, 1, function)
+    due = heap.claim(0.0)
+    assert isinstance(due, Due)
+    assert heap.peek(9.0) is not None
+    assert heap.revoke(due)
+    assert take(heap, 10.0).task_id == "old"
+    for name in ("moved", "stays"):
+        heap.schedule(name, 10.0, 0, function)
+    heap.peek(10.0)
+    heap.reschedule("moved", run_at=15.0)
+    heap.schedule("between", 12.0, 0, function)
+    assert drain(heap, 20.0) == ["later", "stays", "between", "moved"]
+
+
 def test_order_aging_is_the_order_of_grown_priorities(rng: random.Random) -> None:
     """What is taken has the highest `priority + aging * (now - since)` at that moment."""
     aging = 0.37
