@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.02
 
+_TURNS = 20
+"""How often a cell is tried: who pumps, who leads and where a cancelled task lies is a matter of luck."""
+
 BEFORE = {
     "dispatch.recovering": Armed("dispatch.placed", "interrupt", "caller", None, None, 2, 1, 0.0),
 }
@@ -123,18 +126,24 @@ def callers(seed: str, most: str) -> None:
         if int(most):
             cells = random.Random(int(seed)).sample(cells, min(int(most), len(cells)))
         strikes = Strikes()
-        for number, (name, point, action) in enumerate(cells):
-            # The first, or a later one: where the caller has come before without harm.
-            hit = 1 + number % 2
-            armed = Armed(point, action, "caller", None, None, hit, 1, PAUSE_S)
-            _act(scene, CALLERS[name], armed)
-            if strikes.fresh():
-                print(f"{point} {action}")
-            try:
-                scene.check()
-            except BaseException as problem:
-                problem.add_note(f"{action} at {point} in {name}, hit {hit}")
-                raise
+        struck = set()
+        for turn in range(1 if int(most) else _TURNS):
+            for number, (name, point, action) in enumerate(cells):
+                # The first, or a later one: where the caller has come before without harm.
+                hit = 1 + (number + turn) % 2
+                if turn and (point, action) in struck:
+                    continue
+                armed = Armed(point, action, "caller", None, None, hit, 1, PAUSE_S)
+                _act(scene, CALLERS[name], armed)
+                if strikes.fresh():
+                    struck.add((point, action))
+                try:
+                    scene.check()
+                except BaseException as problem:
+                    problem.add_note(f"{action} at {point} in {name}, hit {hit}")
+                    raise
+    for point, action in sorted(struck):
+        print(f"{point} {action}")
 
 
 def _act(scene: Scene, scenario: Scenario, *armed: Armed) -> None:
@@ -155,7 +164,7 @@ def supervisors(points: str) -> None:
     strikes = Strikes()
     for point in points.split(","):
         for action in ("pause", "raise"):
-            for hit in (2, 1, 1, 1):
+            for hit in (2, *(1,) * _TURNS):
                 armed = [Armed(point, action, "supervisor", None, None, hit, 1, PAUSE_S)]
                 if point in BEFORE:
                     armed.insert(0, BEFORE[point])
