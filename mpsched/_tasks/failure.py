@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _TEXT_MOST: Final = 50_000
+_FRAMES_MOST: Final = 500
 """Characters of a traceback text that are kept, half of them from each end."""
 
 _NEVER_OUT_OF_BAND: Final = 1 << 62
@@ -155,12 +156,25 @@ def remote_traceback(exc: BaseException) -> str:
     """
     from traceback import TracebackException
 
-    shown = TracebackException(type(exc), exc, _of_user(exc.__traceback__), compact=True)
+    traceback = _of_user(exc.__traceback__)
+    # Endless recursion leaves 30,000 frames, and each takes 0.1 ms and more.
+    shown = TracebackException(type(exc), exc, traceback, compact=True, limit=-_FRAMES_MOST)
     text = "".join(shown.format())
+    frames = _length(traceback)
+    if frames > _FRAMES_MOST:
+        text = f"(the last {_FRAMES_MOST} of {frames:,} frames)\n{text}"
     if len(text) > _TEXT_MOST:
         half = _TEXT_MOST // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
     return text
+
+
+def _length(traceback: TracebackType | None) -> int:
+    count = 0
+    while traceback is not None:
+        count += 1
+        traceback = traceback.tb_next
+    return count
 
 
 def _of_user(traceback: TracebackType | None) -> TracebackType | None:

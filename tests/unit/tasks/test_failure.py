@@ -171,6 +171,21 @@ def test_failure_long_texts_are_cut() -> None:
     assert "characters ..." in str(back.__cause__)
 
 
+def test_failure_shows_the_end_of_a_very_deep_traceback() -> None:
+    """And says how many frames there were: tens of thousands would take seconds to be read."""
+
+    def down(depth: int) -> None:
+        if depth == 0:
+            raise ValueError("at the bottom")
+        down(depth - 1)
+
+    with pytest.raises(ValueError, match="bottom") as caught:
+        down(700)
+    text = failure.remote_traceback(caught.value)
+    assert text.startswith("(the last 500 of 702 frames)\nTraceback")
+    assert text.endswith("ValueError: at the bottom\n")
+
+
 class BadRepr:
     def __repr__(self) -> str:
         raise SystemExit(3)
