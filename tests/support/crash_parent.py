@@ -57,24 +57,31 @@ def _cancel_some(scene: Scene) -> None:
         future.cancel()
 
 
+def _only_tiny_ones(scene: Scene) -> None:
+    """So that workers claim many at once; fourteen more will be one worker's share."""
+    scene.kept += [[scene.ex.submit(abs, -1) for _ in range(300)], []]
+    for future in scene.kept[0]:
+        future.result(DEADLINE_S)
+
+
 def _cancel_claimed(scene: Scene) -> None:
-    """Behind tasks that take no time, a slow one and those behind it are claimed in one go."""
-    for _ in range(60):
-        scene.kept[0].append(scene.ex.submit(abs, -1))
-    slow = scene.ex.submit(crash_scene.noted, str(scene.folder / "slow"), "slow", 0.03)
-    for _ in range(12):
-        scene.kept[1].append(scene.ex.submit(calls.logged, scene.log, next(scene.numbers)))
-    wait_until(lambda: slow.done() or (scene.folder / "slow").exists(), "the slow one")
+    """Behind two slow ones, one for each worker, lies what was claimed together with them."""
+    slow = []
+    for name in ("one", "two"):
+        path = scene.folder / f"slow{next(scene.numbers)}"
+        slow.append((path, scene.ex.submit(crash_scene.noted, str(path), name, 0.03)))
+        for _ in range(6):
+            scene.kept[1].append(scene.ex.submit(calls.logged, scene.log, next(scene.numbers)))
+    wait_until(lambda: all(one.done() or path.exists() for path, one in slow), "the slow ones")
     for future in scene.kept[1]:
         future.cancel()
-    (scene.folder / "slow").unlink()
 
 
 CALLERS: dict[str, Scenario] = {
     **{name: SCENARIOS[name] for name in ("submit", "burst", "options", "results", "callbacks")},
     **{name: SCENARIOS[name] for name in ("map", "map-each", "retry", "large", "round-trip")},
     "cancel": (_behind_slow_ones, _cancel_some),
-    "cancel-claimed": (_behind_slow_ones, _cancel_claimed),
+    "cancel-claimed": (_only_tiny_ones, _cancel_claimed),
 }
 
 
