@@ -22,6 +22,7 @@ from tests.process.test_interrupt_lines import SCENARIOS, Scenario, Scene
 from tests.support import crash_calls as calls, crash_scene, fork_deaths
 from tests.support.pools import (
     DEADLINE_S,
+    assert_full_width,
     kill,
     pool,
     release,
@@ -249,6 +250,8 @@ def _give(
         future.add_done_callback(told.append)
         return future
 
+    # Both have to be there: one alone would be done with the tree before anybody steals.
+    assert_full_width(ex, Path(log).parent)
     name = f"{at}tree"
     tree = futures[name] = ex.options(retries=3).submit(crash_scene.noted_tree, log, name, 2)
     tree.add_done_callback(told.append)
