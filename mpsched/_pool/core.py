@@ -467,7 +467,7 @@ class Pool:
                 self.segment.words,
                 self.layout,
                 pids,
-                ready=len(self.ready),
+                ready=len(self.ready) + len(self.supervisor.alone.waiting),
                 inflight=len(self.dispatcher.inflight),
                 deaths=self.supervisor.deaths,
                 refill_delay_s=self.dispatcher.refill_delay_ns / 1e9,
