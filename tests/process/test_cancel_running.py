@@ -105,6 +105,7 @@ def test_cancel_running_of_tasks_that_end_just_then_hurts_no_other(rng: random.R
                 assert answer is CancelResult.REQUESTED
                 ended += 1
         # One death for each task that was ended, and none for the others.
+        wait_until(lambda: ex.stats().deaths >= ended, "the deaths")
         assert ex.stats().deaths == ended
         assert ended, "none was ended: the test has shown nothing"
 
@@ -165,8 +166,10 @@ def test_cancel_running_of_a_map_keeps_what_was_delivered(how: Any, tmp_path: Pa
             rest.extend(results)
         assert set(rest) <= {"asked"}
         assert len(list(tmp_path.glob("*.started"))) == len(started)
-        assert ex.stats().deaths == (2 if how == "kill" else 0)
+        deaths = 2 if how == "kill" else 0
+        wait_until(lambda: ex.stats().deaths == deaths, "the deaths")
         assert_full_width(ex, tmp_path)
+        assert ex.stats().deaths == deaths
         assert ex.cancel_running(results, how) is CancelResult.TOO_LATE
 
 
