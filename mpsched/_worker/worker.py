@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
@@ -21,7 +21,7 @@ from mpsched._shm import layout as lay
 from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
-from mpsched._shm.words import MASK, fence
+from mpsched._shm.words import MASK, Damaged, fence
 from mpsched._tasks import state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
@@ -244,6 +244,9 @@ class Worker:
                 words[block + lay.B_LOCKS] += 1
                 ring.repair()
                 yield True
+            except Damaged:
+                # In a task, which might catch it; and a join would come back here for ever.
+                _end_damaged()
             finally:
                 locks.release(which)
                 self.in_section = 0
@@ -357,11 +360,13 @@ class Worker:
     def flush_stdio(self) -> None:
         """Write out what tasks have printed; called before every sleep, and each ms of work."""
         for stream in (sys.stdout, sys.stderr):
-            # The task closed it, or nobody reads it any more, or it is a task's own object: its own
-            # doing, and not an error of the next task.
-            with contextlib.suppress(Exception, SystemExit):
-                if stream is not None:
-                    stream.flush()
+            if stream is None:
+                continue
+            try:
+                stream.flush()
+            except (Exception, SystemExit):  # noqa: S112 - and not an error of the next task
+                # The task closed it, or nobody reads it any more, or it is a task's own object.
+                continue
 
     # --- what tasks leave behind -----------------------------------------------------------------
 
@@ -380,3 +385,12 @@ class Worker:
         bells = self.bell, self.helper_bells[self.index], self.leader_bell, self.collector_bell
         ends = {fd for bell in bells for fd in bell.fds()}
         return [*sorted(ends), self.config.lock_fd, self.config.payload_sockets[self.index]]
+
+
+def _end_damaged() -> NoReturn:
+    """End this process because of what it has found in the segment; the parent finds it as well."""
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)
