@@ -131,8 +131,12 @@ class Baseline:
             if getsignal(number) is not handler:
                 break
         else:
-            if not any(signal.getitimer(which)[0] for which in self._timers):
+            # The other two, which count the process's own time, are asked for less often.
+            if not self._timers or not signal.getitimer(self._timers[0])[0]:
                 return
+        self._put_signals_back()
+
+    def _put_signals_back(self) -> None:
         # One that comes between these lines must find either the task's handler or the old one.
         signal.pthread_sigmask(signal.SIG_BLOCK, [number for number, _ in self._handlers])
         try:
@@ -161,8 +165,8 @@ class Baseline:
         self._seen = dict(environ._data)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _look_at_files(self) -> None:
-        if _mask() != self._mask:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if _mask() != self._mask or any(signal.getitimer(which)[0] for which in self._timers):
+            self._put_signals_back()
         for fd, identity in self._files:
             found = _identity(fd)
             # 0, 1 and 2 a task may point elsewhere.
