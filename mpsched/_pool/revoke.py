@@ -36,21 +36,22 @@ class Revoker:
         self._pool = pool
         self.doubtful: deque[Task] = deque()
 
-    def cancel(self, task: Task, how: How | None = None) -> CancelResult:
+    def cancel(self, task: Task, how: How | None = None, *, ask: bool = True) -> CancelResult:
         """Prevent `task` from starting, else set its signal, or end it. Any thread.
 
         Args:
             task: any task of this pool.
             how: what is done to it if it runs; None: what its options say.
+            ask: whether anything is done to one that runs.
 
         Returns:
             PREVENTED: it will never start, and its future is cancelled. REQUESTED: it runs, or counts as
-            started. TOO_LATE: it is over.
+            started, and was asked unless `ask` is false. TOO_LATE: it is over.
         """
         if self._pool.forked:
             return CancelResult.TOO_LATE  # the segment is the parent's
         try:
-            return self._cancel(task, how or task.options.on_cancel)
+            return self._cancel(task, (how or task.options.on_cancel) if ask else None)
         except BaseException:
             self.doubtful.append(task)
             self._pool.ring()
@@ -58,7 +59,7 @@ class Revoker:
         finally:
             self._withdraw(task)
 
-    def _cancel(self, task: Task, how: How) -> CancelResult:
+    def _cancel(self, task: Task, how: How | None) -> CancelResult:
         future = task.future
         deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
@@ -78,7 +79,8 @@ class Revoker:
                 if answer is not None:
                     return answer
             if time.monotonic() >= deadline:
-                self._signal(task, how)
+                if how is not None:
+                    self._signal(task, how)
                 # A helper may still answer; what it takes out then has to start all the same.
                 self._pool.supervisor.limits.watch(task, _REVOKE_S)
                 self._pool.ring()
@@ -88,7 +90,7 @@ class Revoker:
         cancelled = future is not None and future.cancelled()
         return CancelResult.PREVENTED if cancelled else CancelResult.TOO_LATE
 
-    def _prevent(self, task: Task, how: How) -> CancelResult | None:
+    def _prevent(self, task: Task, how: How | None) -> CancelResult | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
         if task.future is not None and task.future._ending:
@@ -118,7 +120,8 @@ class Revoker:
             # crash-point: revoke.found
             self._forget(task)
             return CancelResult.PREVENTED
-        self._signal(task, how)
+        if how is not None:
+            self._signal(task, how)
         return CancelResult.REQUESTED
 
     def _withdraw(self, task: Task) -> None:
