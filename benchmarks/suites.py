@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .suite_faults import SUITE as FAULTS
 from .suite_forkjoin import SUITE as FORKJOIN
 from .suite_pool import SUITE as POOL
 
-SUITES = {suite.name: suite for suite in (POOL, FORKJOIN)}
+SUITES = {suite.name: suite for suite in (POOL, FORKJOIN, FAULTS)}
