@@ -170,7 +170,8 @@ class Desk(Book):
         ask: list[Attempt | ThreadRun] = []
         verdicts: list[Verdict] = []
         pump = False
-        heap = self.inside if policy.where == "thread" else self.workers
+        in_thread = policy.where == "thread" and self.pool is not None
+        heap = self.inside if in_thread else self.workers
         handle: TaskHandle[Any] = TaskHandle(self, task_id, heap, job, policy)
         with self.lock:
             self.refuse()
