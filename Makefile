@@ -7,13 +7,14 @@ STAMP  := $(VENV)/.setup-done
 BENCH_STAMP := $(VENV)/.bench-setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bytecode demo test nightly bench-setup bench lint clean
+.PHONY: help setup bytecode demo test nightly model bench-setup bench lint clean
 
 help:
 	@echo "make setup        make $(VENV): the package in editable mode and the development tools"
 	@echo "make demo         analyse Python's own library: threads, ProcessPoolExecutor, mpsched"
 	@echo "make test         the tests, without those marked slow"
 	@echo "make nightly      all tests"
+	@echo "make model        search the models of the protocols with SPIN, if it is installed"
 	@echo "make lint         ruff, mypy --strict, import layers"
 	@echo "make bench-setup  install the pools that the benchmarks compare with"
 	@echo "make bench        the benchmarks"
@@ -42,6 +43,9 @@ test: bytecode
 # Slow tests take minutes on purpose, so a hang is called a hang later.
 nightly: bytecode
 	$(BIN)/python -m pytest -o faulthandler_timeout=900 $(ARGS)
+
+model: $(STAMP)
+	@$(BIN)/python -m tests.model.spin
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

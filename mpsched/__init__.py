@@ -21,7 +21,8 @@
 #   _base/        settings, clock, CPU count                           floor 0
 #
 # Each room has a README.md, which is its specification. There is no logic here: every worker
-# imports this module, so a name is loaded when it is first used.
+# imports this module, so a name is loaded when it is first used. (But under a fault plan of `testing`
+# the rooms have to be loaded with their crash points.)
 """Python functions on all cores: a work-stealing process pool.
 
 import mpsched
@@ -33,12 +34,13 @@ with mpsched.WorkStealingExecutor() as ex:
 
 from __future__ import annotations
 
+from os import environ as _environ
+
 # Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
     from mpsched._base.cancelresult import CancelResult
-    from mpsched._timers.backoff import Backoff
     from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
     from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from mpsched.executor import (
         CloseReport,
         Future,
+        PoolEvent,
         PoolStats,
         WorkerStats,
         WorkStealingExecutor,
@@ -63,32 +66,19 @@ if TYPE_CHECKING:
         scope,
         spawn,
     )
-    from mpsched.scheduler import (
-        ClockJump,
-        Kept,
-        Run,
-        Scheduler,
-        SchedulerMetrics,
-        SchedulerReport,
-        TaskHandle,
-    )
+    from mpsched.scheduler import Scheduler, TaskHandle
 
 __all__ = [
     "AsyncScheduler",
-    "Backoff",
     "CancelResult",
-    "ClockJump",
     "CloseReport",
     "Due",
     "Future",
     "Handle",
     "HeapMetrics",
-    "Kept",
+    "PoolEvent",
     "PoolStats",
-    "Run",
     "Scheduler",
-    "SchedulerMetrics",
-    "SchedulerReport",
     "TaskHandle",
     "TimerStatus",
     "VersionedTimerHeap",
@@ -116,20 +106,15 @@ __all__ = [
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
     "AsyncScheduler": "mpsched.asyncscheduler",
-    "Backoff": "mpsched._timers.backoff",
     "CancelResult": "mpsched._base.cancelresult",
-    "ClockJump": "mpsched.scheduler",
     "CloseReport": "mpsched.executor",
     "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
     "Handle": "mpsched.forkjoin",
-    "HeapMetrics": "mpsched._timers.due",
-    "Kept": "mpsched.scheduler",
+    "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
-    "Run": "mpsched.scheduler",
+    "HeapMetrics": "mpsched._timers.due",
     "Scheduler": "mpsched.scheduler",
-    "SchedulerMetrics": "mpsched.scheduler",
-    "SchedulerReport": "mpsched.scheduler",
     "TaskHandle": "mpsched.scheduler",
     "TimerStatus": "mpsched._timers.due",
     "VersionedTimerHeap": "mpsched._timers.heap",
@@ -173,3 +158,9 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, loaded or not."""
     return [*__all__]
+
+
+if "MPSCHED_FAULT_PLAN" in _environ:
+    from mpsched.testing import crashpoints as _crashpoints
+
+    _crashpoints.enter()

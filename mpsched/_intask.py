@@ -36,6 +36,13 @@ class ExecutorInTask(cf.Executor):
             NestedSubmit: the task runs in another pool, or this is no task.
             TypeError: `fn` cannot be called, or an option that a child cannot have was chosen.
         """
+        self._check(fn)
+        from mpsched._worker import forkfuture
+
+        return forkfuture.submit(fn, args, kwargs)
+
+    def _check(self, fn: Callable[..., Any]) -> None:
+        """Refuse what cannot be a child here."""
         if not callable(fn):
             raise TypeError(not_callable(fn))
         worker = context._worker
@@ -44,9 +51,13 @@ class ExecutorInTask(cf.Executor):
                 f"{getattr(fn, '__qualname__', fn)!r} cannot be submitted here to the pool of another "
                 "process: return what is to be done next and submit it there, or make a pool of its own"
             )
-        from mpsched._worker import forkfuture
-
-        return forkfuture.submit(fn, args, kwargs, self._options)
+        refused = sorted(set(self._options) - {"name"})
+        if refused:
+            raise TypeError(
+                f"a submit or map in a task makes children of that task, for which {', '.join(refused)} "
+                "cannot be chosen: priority, limits and retries are those of the task. Submit from the "
+                "program instead"
+            )
 
     def run(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return `submit(fn, *args, **kwargs).result()`."""
@@ -59,18 +70,65 @@ class ExecutorInTask(cf.Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int | None = None,
+        buffersize: int | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = False,
     ) -> Iterator[T]:
-        """Call `fn` with the items of the iterables, each call a child; results in order.
+        """Call `fn` with the items of the iterables, each call a child; otherwise as in the program.
 
-        `timeout` and `chunksize` change nothing: who waits may be the one who has to run it, and pieces
-        are as large as a thief can get. `mpsched.parallel.map` costs less for many small items.
+        Who asks for a result may be the one who has to run it, so `timeout` is looked at between two
+        results. `chunksize` changes nothing, and there is no `progress`. `mpsched.parallel.map` costs less
+        for many small items.
+
+        Raises:
+            NestedSubmit, TypeError: As for `submit`; `progress` was asked for.
         """
-        return self.starmap(fn, zip(*iterables, strict=False))
+        return self._map(
+            fn,
+            zip(*iterables, strict=False),
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+            sized=all(hasattr(one, "__len__") for one in iterables),
+        )
 
-    def starmap(self, fn: Callable[..., T], iterable: Iterable[Iterable[Any]], /) -> Iterator[T]:
+    def starmap(
+        self,
+        fn: Callable[..., T],
+        iterable: Iterable[Iterable[Any]],
+        /,
+        *,
+        timeout: float | None = None,
+        chunksize: int | None = None,
+        buffersize: int | None = None,
+        ordered: bool = True,
+        return_exceptions: bool = False,
+        progress: bool = False,
+    ) -> Iterator[T]:
         """Like `map`, with each item unpacked as the arguments: `fn(*item)`."""
-        futures = [self.submit(fn, *item) for item in iterable]
-        return (future.result() for future in futures)
+        return self._map(
+            fn,
+            (tuple(item) for item in iterable),
+            timeout=timeout,
+            chunksize=chunksize,
+            buffersize=buffersize,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+            progress=progress,
+            sized=hasattr(iterable, "__len__"),
+        )
+
+    def _map(
+        self, fn: Callable[..., T], calls: Iterable[tuple[Any, ...]], **how: Any
+    ) -> Iterator[T]:
+        self._check(fn)
+        from mpsched._worker import forkmap
+
+        return forkmap.start(fn, calls, **how)
 
     def options(self, **changes: Any) -> ExecutorInTask:
         """Return a view whose children have a name; a child has no other option of its own."""

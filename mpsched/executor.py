@@ -5,36 +5,36 @@ from __future__ import annotations
 import concurrent.futures as cf
 import contextvars
 import itertools
-import math
 import os
 import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
-from mpsched._base import cpus
-from mpsched._base.settings import Settings
 from mpsched._intask import ExecutorInTask, identity, not_callable
-from mpsched._pool import lifecycle, options as opt
-from mpsched._pool.core import Pool, PoolOptions
+from mpsched._pool import lifecycle, making, options as opt
+from mpsched._pool.core import Pool
+from mpsched._pool.events import PoolEvent, Subscription
 from mpsched._pool.future import Future
-from mpsched._pool.launch import METHODS
-from mpsched._pool.maps import start_map
-from mpsched._pool.report import CloseReport
-from mpsched._pool.serial import SerialPool
+from mpsched._pool.maps import cancel_results, is_of_map, start_map
+from mpsched._pool.report import NOTHING, CloseReport
 from mpsched._pool.stats import PoolStats, WorkerStats
-from mpsched.errors import PoolInWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
+    from mpsched._base.cancelresult import CancelResult
+    from mpsched._base.settings import Settings
+    from mpsched._pool.serial import SerialPool
     from mpsched.arrays import Shared
 
 __all__ = [
     "CloseReport",
     "Future",
+    "PoolEvent",
     "PoolStats",
+    "Subscription",
     "WorkStealingExecutor",
     "WorkerStats",
     "map",
@@ -226,6 +226,11 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             at the first start, the pool fails with its error.
         preload: modules that the template imports once, so that workers have them at once.
         max_tasks_per_child: tasks after which a worker is replaced by a new process.
+        max_rss: bytes of memory (resident, pages that it shares with others included) above which a
+            worker is replaced, between two tasks.
+        max_rss_hard: bytes above which a worker is ended even in a task, which alone fails, with
+            WorkerDied whose `cause` is "memory"; within its retries it runs again with no other
+            beside it. Both are looked at ten times a second while the pool has work.
         max_pending: tasks that may be accepted and not final.
         on_full: "wait" or "raise" PendingLimitReached. It never waits in a done-callback or in a
             running event loop: there it raises.
@@ -246,53 +251,37 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         *,
         preload: tuple[str, ...] | list[str] = (),
         max_tasks_per_child: int | None = None,
+        max_rss: int | None = None,
+        max_rss_hard: int | None = None,
         max_pending: int | None = None,
         on_full: str = "wait",
         aging: float = 0.0,
         settings: Settings | None = None,
     ) -> None:
-        _refuse_while_a_worker_starts()
-        workers = _workers(max_workers)
-        method = _method(mp_context)
-        if initializer is not None and not callable(initializer):
-            raise TypeError(f"initializer must be callable, not {initializer!r}")
-        if not isinstance(initargs, tuple | list):
-            raise TypeError(f"initargs must be a tuple of arguments, not {initargs!r}")
-        for name, value in (
-            ("max_tasks_per_child", max_tasks_per_child),
-            ("max_pending", max_pending),
-        ):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 1
-            ):
-                raise ValueError(f"{name} must be None or an int of at least 1, not {value!r}")
-        if on_full not in {"wait", "raise"}:
-            raise ValueError(f'on_full must be "wait" or "raise", not {on_full!r}')
-        if isinstance(preload, str):  # type: ignore[unreachable]
-            raise TypeError(f"preload must be a sequence of module names, not {preload!r}")
-        if not (isinstance(aging, int | float) and 0 <= aging < math.inf):
-            raise ValueError(f"aging must be a finite number of at least 0, not {aging!r}")
+        making.refuse_while_a_worker_starts()
+        made = making.checked(
+            max_workers,
+            mp_context,
+            initializer,
+            initargs,
+            preload=preload,
+            max_tasks_per_child=max_tasks_per_child,
+            max_rss=max_rss,
+            max_rss_hard=max_rss_hard,
+            max_pending=max_pending,
+            on_full=on_full,
+            aging=aging,
+            settings=settings,
+        )
         self._options = opt.DEFAULT
         self._index = itertools.count()
         self._tokens: list[contextvars.Token[WorkStealingExecutor | None]] = []
-        if not workers:
-            self._pool = SerialPool(initializer, tuple(initargs))
+        if not made.workers:
+            from mpsched._pool.serial import SerialPool
+
+            self._pool = SerialPool(made.initializer, made.initargs)
             return
-        self._pool = Pool(
-            PoolOptions(
-                workers=workers,
-                method=method,
-                initializer=initializer,
-                initargs=tuple(initargs),
-                preload=tuple(preload),
-                max_tasks=max_tasks_per_child or 0,
-                max_pending=max_pending,
-                raise_when_full=on_full == "raise",
-                aging=aging,
-                settings=settings or Settings(),
-            ),
-            self._bind,
-        )
+        self._pool = Pool(made, self._bind)
 
     def _bind(self, pool: Pool) -> None:
         # A pool that is dropped finishes what it was given and ends its workers.
@@ -302,7 +291,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
     @property
     def state(self) -> str:
         """One of "accepting", "draining", "terminated" and "failed"."""
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             return self._pool.state
         return lifecycle.state(self._pool)
 
@@ -328,6 +317,60 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         """Return the counters of the pool and of each worker; the last ones once it has ended."""
         return self._pool.stats()
 
+    def cancel_running(
+        self, what: cf.Future[Any] | Iterator[Any], how: Literal["signal", "kill"] = "signal"
+    ) -> CancelResult:
+        """Cancel a task or a map of this pool, also if it runs; its children with it.
+
+        `future.cancel()` does the same with the `on_cancel` of the task's options; here the caller
+        says how, and gets an answer that tells a task that runs from one that is over. Any thread.
+
+        Args:
+            what: a future of this pool, or what its `map` or `starmap` returned. Of a map, nothing
+                more starts; what its items have delivered can still be read, then CancelledError.
+            how: what is done to what runs. "signal" sets `current_task().cancelled`, in all of its
+                children too; the task may heed it or not. "kill" ends the workers that run it, and
+                nobody else's work: its future is cancelled when they are gone.
+
+        Returns:
+            `CancelResult.PREVENTED` (the only true one): it has not started and never will.
+            `REQUESTED`: it runs, and is asked or being ended. `TOO_LATE`: it is over.
+
+        Raises:
+            ValueError: it is of another pool; or `how` is something else.
+            TypeError: it is neither a future of a pool nor the result of a map.
+        """
+        if how not in {"signal", "kill"}:
+            raise ValueError(f'how must be "signal" or "kill", not {how!r}')
+        if isinstance(what, Future):
+            if what._pool is not self._pool:
+                raise ValueError(f"{what!r} is of another pool: ask that one")
+            return self._pool.cancel_running(what, how)
+        answer = cancel_results(self._pool, what, how)
+        if answer is None:
+            raise (ValueError if is_of_map(what) else TypeError)(
+                f"cancel_running() takes a future of this pool or what its map returned, not {what!r:.100}"
+            )
+        return answer
+
+    def events(self, callback: Callable[[PoolEvent], object]) -> Subscription:
+        """Call `callback(event)` for each thing that happens to the pool from now on.
+
+        Workers that start, die or make room; tasks that are retried or were over their limit; children
+        that cannot travel; a pool that fails: see `PoolEvent`. The same goes to the logger "mpsched", one
+        line each.
+
+        The callback runs in the pool's own thread, like a future's: while it runs no worker is
+        replaced and no limit looked at, so it should be short. What it raises is logged. It may submit
+        to the pool, and wait for that.
+
+        Returns:
+            Its subscription: `close()` ends it, as leaving a `with` block does.
+        """
+        if not callable(callback):
+            raise TypeError(f"events() takes a function of one event, not {callback!r:.100}")
+        return self._pool.events.subscribe(callback)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no new work, do what was accepted, end the workers. May be called again.
 
@@ -335,14 +378,14 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
             wait: return when nothing of the pool is left; else it ends by itself.
             cancel_futures: cancel what has not started.
         """
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             self._pool.shutdown()
             return
         lifecycle.shutdown(self._pool, wait_for=wait, cancel_futures=cancel_futures)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait up to `timeout` seconds until nothing of the pool is left; True if so."""
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             return self._pool.state == "terminated"
         return lifecycle.wait(self._pool, timeout)
 
@@ -356,14 +399,18 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         """End the pool within a bound, whatever the tasks do.
 
         Args:
-            timeout: seconds to drain; then what waits is cancelled and what runs is asked to stop.
+            timeout: seconds to drain; then what waits is cancelled and what runs is asked to stop. None:
+                until everything is done.
             cancel_pending: cancel what waits at once.
-            kill_after: seconds after that until workers are killed; None: return and report what
-                still runs.
+            kill_after: seconds after `timeout` until workers are killed; None: return and report what
+                still runs. A later `close` may end it.
+
+        Returns:
+            What became of each task that was open: which have finished, were cancelled, were ended.
         """
-        if isinstance(self._pool, SerialPool):
+        if not isinstance(self._pool, Pool):
             self._pool.shutdown()
-            return CloseReport(0, 0, (), (), 0.0)
+            return NOTHING
         return lifecycle.close(
             self._pool, timeout, cancel_pending=cancel_pending, kill_after=kill_after
         )
@@ -485,48 +532,8 @@ def _current() -> WorkStealingExecutor:
         return _default
 
 
-def _workers(max_workers: int | None) -> int:
-    if max_workers is None:
-        return cpus.default_workers()
-    if isinstance(max_workers, bool) or not isinstance(max_workers, int):
-        raise TypeError(f"max_workers must be an int or None, not {max_workers!r}")
-    if not 0 <= max_workers <= 1024:
-        raise ValueError(f"max_workers must be from 0 to 1024, not {max_workers}")
-    return max_workers
-
-
 def _is_interruption(kind: type[BaseException] | None) -> bool:
     """Whether a block is left by Ctrl-C, which in a coroutine of `asyncio.run` is a cancellation."""
     asyncio = sys.modules.get("asyncio")
     kinds = (KeyboardInterrupt,) if asyncio is None else (KeyboardInterrupt, asyncio.CancelledError)
     return kind is not None and issubclass(kind, kinds)
-
-
-def _method(mp_context: Any) -> str:
-    if mp_context is None:
-        return "forkserver" if sys.platform == "linux" else "spawn"
-    method = mp_context
-    if not isinstance(mp_context, str):
-        get = getattr(mp_context, "get_start_method", None)
-        method = get() if callable(get) else mp_context
-    if method not in METHODS:
-        raise ValueError(f"mp_context must be one of {', '.join(METHODS)}, not {mp_context!r}")
-    return str(method)
-
-
-def _refuse_while_a_worker_starts() -> None:
-    """A pool made by the import of a module in a worker would start workers that import it again."""
-    worker = sys.modules.get("mpsched._worker.boot")
-    if worker is None or worker.role() == "parent":
-        return
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            raise PoolInWorker(
-                "a pool is made while a worker imports a module: put it under "
-                "`if __name__ == '__main__':` or into a function of that module"
-            )
-        following = frame.f_back
-        if following is None:
-            return
-        frame = following

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from mpsched import forkjoin
 from mpsched._tasks.failure import with_siblings
-from mpsched._worker import hot, scopes
+from mpsched._worker import hot, scopes, streams
 from mpsched._worker.context import current_task
 from mpsched.sorting import sort
 
@@ -37,6 +37,9 @@ _COARSE_NS: Final = 200_000
 """Items that take as long as this are spawned by halves at once, and not when somebody asks: an item
 may take seconds, and then the halves can be had from the stack meanwhile."""
 
+_NOTES_MOST: Final = 20
+"""Loops in loops each note their index; at the end of the stack those were thousands."""
+
 _GROWTH: Final = 8  # at most so many times the block before
 
 _NOTHING: Final = hot.NOTHING
@@ -53,6 +56,7 @@ class _Loop:
         if not callable(fn):
             raise TypeError(f"the first argument must be a function, not {fn!r:.100}")
         self.fn = fn
+        self.key: str | None = None  # of the random streams of its items, if they have some
         # As errors and warnings call it.
         self.__qualname__ = f"parallel.{self.name}({_name_of(fn)})"
 
@@ -74,8 +78,22 @@ class _Loop:
         """Work through a part whose first item has the index `first`; return its result."""
         if state is _NOTHING:
             state = self.start()
-        if not hot.may_fork():
-            return self._part(state, items, first)
+        work = self._split if hot.may_fork() else self._alone
+        task = streams.of_caller()
+        if task is None:
+            return work(items, grain, first, state)
+        if self.key is None:
+            self.key = streams.next_key(task)
+        # Else each half that somebody takes would be one of the task's own numbered children.
+        with streams.apart(task):
+            return work(items, grain, first, state)
+
+    def _alone(self, items: Any, _grain: int | None, first: int, state: Any) -> Any:
+        """Work through a part of which nobody can have a half."""
+        return self._part(state, items, first)
+
+    def _split(self, items: Any, grain: int | None, first: int, state: Any) -> Any:
+        """Work through a part of which others may want halves."""
         low = grain or 1
         at, end = 0, len(items)
         size, coarse = low, False
@@ -117,10 +135,16 @@ class _Loop:
     def _part(self, state: Any, items: Any, first: int) -> Any:
         ahead = iter(items)
         try:
-            return self.block(state, ahead)
+            if self.key is None:
+                return self.block(state, ahead)
+            for item in streams.each(ahead, self.key, first):
+                state = self.block(state, iter((item,)))
+            return state
         except BaseException as problem:
             left = operator.length_hint(ahead, -1)
-            if left >= 0 and hasattr(problem, "add_note"):
+            notes = getattr(problem, "__notes__", ())
+            enough = isinstance(notes, list) and len(notes) >= _NOTES_MOST
+            if left >= 0 and hasattr(problem, "add_note") and not enough:
                 problem.add_note(f"index {first + len(items) - left - 1} of {self.__qualname__}")
             raise
 

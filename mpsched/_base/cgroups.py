@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROC_SELF = Path("/proc/self")
+    StrPath = str | os.PathLike[str]
+
+PROC_SELF = "/proc/self"
 
 
-def folders(controller: str, proc_self: Path = PROC_SELF) -> list[Path]:
+def read(path: str, encoding: str = "ascii", errors: str = "strict") -> str:
+    """Return the text of a small file; `pathlib` would cost a new pool 5 ms.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not text in that encoding.
+    """
+    with open(path, encoding=encoding, errors=errors) as file:
+        return file.read()
+
+
+def folders(controller: str, proc_self: StrPath = PROC_SELF) -> list[str]:
     """Return the folders of this process's group and of all groups around it.
 
     Args:
@@ -21,27 +34,27 @@ def folders(controller: str, proc_self: Path = PROC_SELF) -> list[Path]:
             Linux, or `/proc` is not mounted), there are no groups.
     """
     try:
-        groups = _read_groups(proc_self / "cgroup")
-        mounts = (proc_self / "mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+        groups = _read_groups(os.path.join(proc_self, "cgroup"))
+        mounts = read(os.path.join(proc_self, "mountinfo"), "utf-8", "surrogateescape").splitlines()
     except OSError:
         return []
     return [folder for mount in mounts for folder in _folders(mount, groups, controller)]
 
 
-def _read_groups(path: Path) -> dict[str, str]:
+def _read_groups(path: str) -> dict[str, str]:
     """Return controller -> group path of this process; the unified hierarchy (v2) is "".
 
     Lines read `4:cpu,cpuacct:/docker/1f2e` or `0::/user.slice/session-1.scope`.
     """
     groups = {}
-    for line in path.read_text("utf-8", "surrogateescape").splitlines():
+    for line in read(path, "utf-8", "surrogateescape").splitlines():
         _number, controllers, group = line.split(":", 2)
         for controller in controllers.split(","):
             groups[controller] = group
     return groups
 
 
-def _folders(mount: str, groups: dict[str, str], controller: str) -> Iterator[Path]:
+def _folders(mount: str, groups: dict[str, str], controller: str) -> Iterator[str]:
     """Yield the folder of this process's group under one line of mountinfo, then those around it.
 
     A line reads `30 24 0:26 ROOT MOUNTPOINT rw ... - cgroup cgroup rw,cpu,cpuacct`: the folder
@@ -63,12 +76,13 @@ def _folders(mount: str, groups: dict[str, str], controller: str) -> Iterator[Pa
     # A container often sees its group's path on the host, of which only the end is mounted here;
     # then the mount point is the group itself.
     inside = group[len(root.rstrip("/")) :] if _is_within(group, root) else "/"
-    folder = Path(point + inside.rstrip("/"))
-    yield folder
-    for around in folder.parents:
-        if not _is_within(str(around), point):
+    folder = os.path.normpath(point + inside.rstrip("/"))
+    while _is_within(folder, point):
+        yield folder
+        around = os.path.dirname(folder)
+        if around == folder:
             return
-        yield around
+        folder = around
 
 
 def _is_within(path: str, root: str) -> bool:

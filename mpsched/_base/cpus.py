@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mpsched._base import cgroups
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from mpsched._base.cgroups import StrPath
 
 
 def default_workers() -> int:
@@ -42,7 +42,7 @@ def affinity_count() -> int:
     return os.cpu_count() or 1
 
 
-def cgroup_quota(proc_self: Path = cgroups.PROC_SELF) -> float | None:
+def cgroup_quota(proc_self: StrPath = cgroups.PROC_SELF) -> float | None:
     """Return the CPU time per time that cgroups grant this process, in CPUs; None if unlimited.
 
     The tightest quota of this process's group and of all groups around it counts, in cgroup v2 and
@@ -57,7 +57,7 @@ def cgroup_quota(proc_self: Path = cgroups.PROC_SELF) -> float | None:
     return min(quotas, default=None)
 
 
-def _quota_of(folder: Path) -> float | None:
+def _quota_of(folder: str) -> float | None:
     """Return the quota that one group's folder states, in CPUs; None if it states no limit.
 
     v2: `cpu.max` has `max 100000` or `150000 100000`, quota and period in microseconds.
@@ -67,10 +67,14 @@ def _quota_of(folder: Path) -> float | None:
     """
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
-            words = [word for name in names for word in (folder / name).read_text("ascii").split()]
+            words = [word for name in names for word in _words(folder, name)]
             quota, period = (int(word) for word in words)
         except (OSError, ValueError):
             continue
         if quota > 0 and period > 0:
             return quota / period
     return None
+
+
+def _words(folder: str, name: str) -> list[str]:
+    return cgroups.read(os.path.join(folder, name)).split()

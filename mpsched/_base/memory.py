@@ -6,12 +6,15 @@ is too large: it hands out pages until nothing is left and then kills a process,
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+import os
+from typing import TYPE_CHECKING, Final
 
 from mpsched._base import cgroups
 
-_MEMINFO: Final = Path("/proc/meminfo")
+if TYPE_CHECKING:
+    from mpsched._base.cgroups import StrPath
+
+_MEMINFO: Final = "/proc/meminfo"
 
 # v2 (limit, used) and v1; v1 states "no limit" as a number near 2**63.
 _LIMIT_FILES: Final = (
@@ -20,7 +23,9 @@ _LIMIT_FILES: Final = (
 )
 
 
-def available_bytes(proc_self: Path = cgroups.PROC_SELF, meminfo: Path = _MEMINFO) -> int | None:
+def available_bytes(
+    proc_self: StrPath = cgroups.PROC_SELF, meminfo: StrPath = _MEMINFO
+) -> int | None:
     """Return the bytes that can still be taken; None where the system does not say.
 
     The least of what the machine has left and what each control group around this process still
@@ -36,26 +41,26 @@ def available_bytes(proc_self: Path = cgroups.PROC_SELF, meminfo: Path = _MEMINF
     left = [machine["MemAvailable"] + swap]
     for folder in cgroups.folders("memory", proc_self):
         for limit_name, used_name in _LIMIT_FILES:
-            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            limit, used = (_number(os.path.join(folder, name)) for name in (limit_name, used_name))
             if limit is not None and used is not None:
-                stat = _table(folder / "memory.stat")
+                stat = _table(os.path.join(folder, "memory.stat"))
                 cache = stat.get("inactive_file", 0) + stat.get("active_file", 0)
                 left.append(max(0, limit - used + cache + swap))
     return min(left)
 
 
-def _number(path: Path) -> int | None:
+def _number(path: str) -> int | None:
     """Return the number in a file; None if there is no file or no number (`max`)."""
     try:
-        return int(path.read_text("ascii"))
+        return int(cgroups.read(path))
     except (OSError, ValueError):
         return None
 
 
-def _table(path: Path, scale: int = 1) -> dict[str, int]:
+def _table(path: StrPath, scale: int = 1) -> dict[str, int]:
     """Return the `name number` lines of a file, numbers times `scale`; {} if there is none."""
     try:
-        lines = path.read_text("ascii").splitlines()
+        lines = cgroups.read(os.fspath(path)).splitlines()
     except (OSError, ValueError):
         return {}
     found = {}

@@ -3,8 +3,6 @@
 Tests shrink them, so that wrap-around, full rings and refills happen in every run.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 
@@ -93,10 +91,19 @@ class Settings(NamedTuple):
     # each. Larger: a core is kept from others for nothing.
     linger_s: float = 0.000_15
 
+    # The same for who waits for a child of a task. Longer: to publish one costs its home some hundred
+    # microseconds when it has not done so for a while, and the code is in no cache any more.
+    fork_linger_s: float = 0.000_5
+
     # Seconds that a parked worker sleeps at first and at most before it looks by itself. Only a lost
     # wake-up would need it. Smaller: an idle pool uses CPU time. Larger: such a loss is felt.
     park_first_s: float = 0.1
     park_most_s: float = 5.0
+
+    # Seconds for which the pool waits until a task that has ended a worker for memory can run with no
+    # other beside it; then it runs beside what still does. Smaller: two such tasks may meet again.
+    # Larger: one task that never ends keeps all others waiting.
+    alone_s: float = 60.0
 
     def check(self) -> None:
         """Make sure that the constants fit each other.
@@ -135,8 +142,10 @@ class Settings(NamedTuple):
             "tell_s",
             "patience_s",
             "linger_s",
+            "fork_linger_s",
             "park_first_s",
             "park_most_s",
+            "alone_s",
         ):
             value = getattr(self, name)
             if value <= 0:

@@ -38,6 +38,8 @@ class Inbox(Ring):
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
         # Indices start at `capacity`, so the head can go back by a whole ring at any time.
+        if not 0 <= tail - head <= self.capacity or head < len(handles):
+            raise self._damaged()
         count = min(len(handles), self.capacity - (tail - head))
         if count <= 0:
             return 0
@@ -46,11 +48,15 @@ class Inbox(Ring):
         words[base + I_COUNT] = count
         for offset, handle in enumerate(handles[-count:]):
             slots[(head - count + offset) & mask] = handle
+        # crash-point: inbox.give.slots
         words[base + I_DIRTY] = OP_GIVE | self.worker << 8
+        # crash-point: inbox.give.dirty
         queued = st.word(st.QUEUED, self.worker)
         for handle in handles[-count:]:
             state[handle] = queued
+        # crash-point: inbox.give.queued
         words[base + I_HEAD] = head - count
+        # crash-point: inbox.give.head
         words[base + I_DIRTY] = 0
         return count
 
@@ -62,7 +68,11 @@ class Inbox(Ring):
             queued, claimed = st.word(st.QUEUED, self.worker), st.word(st.CLAIMED, claimer)
             for index in range(old - count, old):
                 handle = self._slots[index & self._mask]
-                if handle != TOMB and self._state[handle] == queued:
+                if handle == TOMB:
+                    continue
+                if handle >= len(self._state):
+                    raise self._damaged()
+                if self._state[handle] == queued:
                     self._state[handle] = claimed
 
     @staticmethod

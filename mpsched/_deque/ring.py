@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mpsched._shm.layout import I_COUNT, I_DIRTY, I_HEAD, I_OLD, I_TAIL, INBOX_HEADER
+from mpsched._shm.words import Damaged
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
@@ -63,7 +64,24 @@ class Ring:
     def __len__(self) -> int:
         """Slots in use. Exact under the lock, a hint without it."""
         words, base = self._words, self._base
-        return max(0, words[base + I_TAIL] - words[base + I_HEAD])
+        length: int = words[base + I_TAIL] - words[base + I_HEAD]
+        if 0 <= length <= self.capacity:
+            return length
+        # Between the two reads somebody has moved the head; or they are damaged, and the next holder
+        # says so.
+        return 0 if length < 0 else self.capacity
+
+    def _damaged(self) -> Damaged:
+        """Return the error that says what is wrong here."""
+        words, base = self._words, self._base
+        head, tail, dirty, old, count = (
+            words[base + at] for at in (I_HEAD, I_TAIL, I_DIRTY, I_OLD, I_COUNT)
+        )
+        return Damaged(
+            f"the {type(self).__name__.lower()} of worker {self.worker} is damaged: head {head}, "
+            f"tail {tail}, {self.capacity} slots, undo record {dirty:#x} {old} {count}; something has "
+            "written into the shared memory of this pool"
+        )
 
     @property
     def tail(self) -> int:
@@ -74,16 +92,23 @@ class Ring:
         """Undo what a killed holder left half done; the first thing after the lock is taken.
 
         Idempotent, so a holder killed inside it changes nothing. Returns True if there was something.
+
+        Raises:
+            Damaged: Its words are not what a ring's can be.
         """
         words, base = self._words, self._base
         dirty = words[base + I_DIRTY]
         if not dirty:
             return False
+        # crash-point: ring.repair.begun
         operation, claimer = dirty & 255, dirty >> 8
         old, count = words[base + I_OLD], words[base + I_COUNT]
+        if operation not in {OP_TAKE, OP_GIVE} or count > self.capacity:
+            raise self._damaged()
         if words[base + I_HEAD] == old:
             # Killed before its linearization point.
             self._undo(operation, claimer, old, count)
+        # crash-point: ring.repair.undone
         words[base + I_DIRTY] = 0
         return True
 
@@ -93,7 +118,11 @@ class Ring:
             queued, claimed = st.word(st.QUEUED, self.worker), st.word(st.CLAIMED, claimer)
             for index in range(old, old + count):
                 handle = self._slots[index & self._mask]
-                if handle != TOMB and self._state[handle] == claimed:
+                if handle == TOMB:
+                    continue
+                if handle >= len(self._state):
+                    raise self._damaged()
+                if self._state[handle] == claimed:
                     self._state[handle] = queued
 
     def push(self, handles: Sequence[int]) -> None:
@@ -104,11 +133,15 @@ class Ring:
         """
         words, base = self._words, self._base
         tail = words[base + I_TAIL]
+        if not 0 <= tail - words[base + I_HEAD] <= self.capacity:
+            raise self._damaged()
         slots, mask = self._slots, self._mask
         for offset, handle in enumerate(handles):
             slots[(tail + offset) & mask] = handle
+        # crash-point: ring.push.slots
         # Pairs with the owner's look at its sources in idle.park (step 2), under this lock.
         words[base + I_TAIL] = tail + len(handles)
+        # crash-point: ring.push.tail
 
     def take(self, limit: int, claimer: int) -> list[int]:
         """Move up to `limit` of the oldest from QUEUED to CLAIMED(claimer).
@@ -118,6 +151,8 @@ class Ring:
         """
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        if not 0 <= tail - head <= self.capacity:
+            raise self._damaged()
         slots, mask, state = self._slots, self._mask, self._state
         start = head
         while start != tail and slots[start & mask] == TOMB:
@@ -131,14 +166,22 @@ class Ring:
             raw.tolist() if raw is not None else slots[first:].tolist() + slots[:last].tolist()
         )
         handles = [handle for handle in found if handle != TOMB]
+        if max(handles, default=0) >= len(state):
+            raise self._damaged()
         words[base + I_OLD] = head
         words[base + I_COUNT] = count
+        # crash-point: ring.take.noted
         words[base + I_DIRTY] = OP_TAKE | claimer << 8
+        # crash-point: ring.take.dirty
         claimed = st.word(st.CLAIMED, claimer)
         for handle in handles:
             state[handle] = claimed
+            # crash-point: ring.take.claiming
+        # crash-point: ring.take.claimed
         words[base + I_HEAD] = head + count
+        # crash-point: ring.take.head
         words[base + I_DIRTY] = 0
+        # crash-point: ring.take.clean
         return handles
 
     def remove(self, handle: int) -> bool:
@@ -146,20 +189,27 @@ class Ring:
 
         Linearization point: the store of the slot. Returns False if it is not here any more.
         """
-        words, base = self._words, self._base
         slots, mask = self._slots, self._mask
-        for index in range(words[base + I_HEAD], words[base + I_TAIL]):
+        for index in self._span():
             if slots[index & mask] == handle:
+                # crash-point: ring.remove.found
                 slots[index & mask] = TOMB
+                # crash-point: ring.remove.tomb
                 return True
         return False
 
     def handles(self) -> list[int]:
         """Return the handles in the ring, oldest first."""
-        words, base = self._words, self._base
         slots, mask = self._slots, self._mask
-        span = range(words[base + I_HEAD], words[base + I_TAIL])
-        return [slots[index & mask] for index in span if slots[index & mask] != TOMB]
+        return [slots[index & mask] for index in self._span() if slots[index & mask] != TOMB]
+
+    def _span(self) -> range:
+        """Return the indices in use; no more than there are slots."""
+        words, base = self._words, self._base
+        head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        if tail - head > self.capacity:
+            raise self._damaged()
+        return range(head, tail)
 
     def check_invariants(self) -> None:
         """Assert INBOX-1 to INBOX-3 as far as one ring shows them; the lock is held, DIRTY is 0."""

@@ -38,20 +38,27 @@ class Burial:
         self._oom = OomWatch()
         self.trees = Trees(pool)
 
-    def bury(self, index: int, pid: int, status: int | None) -> None:
-        """Account for everything that worker `index` had. Idempotent."""
+    def bury(self, index: int, pid: int, status: int | None) -> str | None:
+        """Account for everything that worker `index` had. Idempotent. Returns the suspected cause."""
         pool = self._pool
+        cause = self._oom.suspect(status)
         with self._both_sections():
+            # crash-point: bury.entered
             # 2. Every ring once: the next holder's repair must not come after the look.
             self._repair_rings()
+            # crash-point: bury.repaired
             # 3. What it had taken: first children, and the words that say what it runs.
             self.trees.bury(index, pid, status)
-            self._reassign(index, pid, status)
+            # crash-point: bury.children
+            self._reassign(obituary.Death(index, pid, status, cause))
+            # crash-point: bury.reassigned
             pool.arrivals[index].close_all()
         pool.dispatcher.pump()
+        # crash-point: bury.pumped
         # 4. Whoever may take over should look: a bell may have died with its receiver.
         for bell in pool.bells:
             bell.wake()
+        return cause
 
     def look(self) -> None:
         """Settle the lost roots whose children have all ended."""
@@ -62,7 +69,7 @@ class Burial:
             return
         with self._both_sections():
             for lost in ended:
-                self.lost(lost.task, lost.worker, lost.pid, lost.status, lost.started)
+                self.lost(lost.task, lost.end, lost.started)
         self._pool.dispatcher.pump()
 
     @contextlib.contextmanager
@@ -89,8 +96,8 @@ class Burial:
         finally:
             leader.wanted = False
 
-    def _reassign(self, index: int, pid: int, status: int | None) -> None:
-        pool = self._pool
+    def _reassign(self, end: obituary.Death) -> None:
+        pool, index = self._pool, end.worker
         table, words = pool.table, pool.segment.words
         block = pool.layout.block(index)
         started = int(words[block + lay.B_PROGRESS])
@@ -104,8 +111,8 @@ class Burial:
                 continue
             if state == st.CLAIMED:
                 claimed.append(task)
-            elif state == st.RUNNING and not self.trees.wait_for(task, index, pid, status, started):
-                self.lost(task, index, pid, status, started)
+            elif state == st.RUNNING and not self.trees.wait_for(task, end, started):
+                self.lost(task, end, started)
         for task in sorted(claimed, key=lambda task: task.id, reverse=True):
             pool.dispatcher.inflight.pop(task.id, None)
             pool.entries.free(task.handle)
@@ -114,43 +121,35 @@ class Burial:
             words[block + stale] = 0
         words[block + lay.B_REVOKE] = 0
 
-    def lost(self, task: Task, index: int, pid: int, status: int | None, started: int) -> None:
+    def lost(self, task: Task, end: obituary.Death, started: int) -> None:
         """The worker died while it ran `task`, of which nothing runs any more: run it again, or fail.
 
         Both sections are held.
         """
         pool = self._pool
         if task.run is not None:
-
-            def death(item: int) -> WorkerDied:
-                return obituary.death(
-                    task, index, pid, status, self._oom.suspect(status), f", item {item} of a map,"
-                )
-
             pool.dispatcher.inflight.pop(task.id, None)
             pool.entries.free(task.handle)
-            task.run.died(task, started, death)
+            task.run.died(
+                task,
+                started,
+                lambda item: self._error(task, end, f", item {item} of a map,"),
+            )
             return
         future = task.future
         if future is None or future.done():
             return
-        error: BaseException
+        error = self._error(task, end)
         if task.killed == "timeout":
-            seconds = task.options.timeout
-            error = TaskTimeout(
-                f"{task.describe()} ran longer than its limit of {seconds} s and was ended "
-                f"(attempt {task.attempt})",
-                seconds=seconds,
-                task_id=task.id,
-                attempt=task.attempt,
-            )
-        elif task.killed == "cancel":
-            error = CancelledError(f"{task.describe()} was cancelled and its worker ended")
-        else:
-            error = obituary.death(task, index, pid, status, self._oom.suspect(status), "")
-        if task.killed != "cancel" and pool.retry(task, error):
+            pool.events.note("timed_out", str(error), task=task)
+        alone = isinstance(error, WorkerDied) and error.cause == "memory"
+        if task.killed != "cancel" and pool.retry(task, error, alone=alone):
+            if alone:
+                pool.events.note("alone", str(error), task=task)
             return
-        future.worker = index
+        if task.options.retries and isinstance(error, WorkerDied):
+            pool.events.note("poison", str(error), task=task)
+        future.worker = end.worker
         future._ending = True
         pool.leader.finished.append((future, None, lambda: (None, error), True))
         pool.dispatcher.inflight.pop(task.id, None)
@@ -158,6 +157,22 @@ class Burial:
         task.holds = None
         if pool.limited:
             pool.made_room()
+
+    def _error(self, task: Task, end: obituary.Death, where: str = "") -> BaseException:
+        if task.killed == "timeout":
+            seconds = task.options.timeout
+            return TaskTimeout(
+                f"{task.describe()} ran longer than its limit of {seconds} s and was ended "
+                f"(attempt {task.attempt})",
+                seconds=seconds,
+                task_id=task.id,
+                attempt=task.attempt,
+            )
+        if task.killed == "cancel":
+            return CancelledError(f"{task.describe()}{where} was cancelled and its worker ended")
+        if task.killed == "memory":
+            return obituary.too_large(task, end, where)
+        return obituary.death(task, end, where)
 
     def _repair_rings(self) -> None:
         """Take every ring's lock once. A holder that lives has repaired it, or does so first."""

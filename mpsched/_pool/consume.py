@@ -22,6 +22,7 @@ class MapResults(itertools.chain[Any]):
     """
 
     blocks: Generator[Iterable[Any], None, None]
+    run: weakref.ref[MapRun]
 
     def close(self) -> None:
         """Cancel what has not started, as closing a generator does."""
@@ -48,6 +49,7 @@ def iterate(
     run._consumer = weakref.ref(blocks, lambda _: ring())
     results: Any = MapResults.from_iterable(blocks)
     results.blocks = blocks
+    results.run = weakref.ref(run)  # it goes when it is read to its end
     return results  # type: ignore[no-any-return]
 
 
@@ -62,7 +64,9 @@ def _results(
 ) -> Generator[Iterable[Any], None, None]:
     """Yield the results, some at a time; what raises here ends the iteration."""
     position = 0
+    # Said, then taken out; pairs with Pool.run_finished.
     run._started = True
+    run._pool.forget(run)
     complete = False
     try:
         while True:

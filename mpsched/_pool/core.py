@@ -21,6 +21,7 @@ from mpsched._pool import descriptors, guards, launch, stats
 from mpsched._pool.calls import Calls
 from mpsched._pool.dispatch import Dispatcher
 from mpsched._pool.entries import Entries
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.leader import Leader
 from mpsched._pool.options import DEFAULT, Options
@@ -43,8 +44,10 @@ from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mpsched._base.cancelresult import CancelResult
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
+    from mpsched._pool.revoke import How
     from mpsched._pool.stats import PoolStats
 
 _BURST_NS: Final = 50_000
@@ -80,6 +83,8 @@ class PoolOptions(NamedTuple):
     initargs: tuple[Any, ...]
     preload: tuple[str, ...]
     max_tasks: int
+    max_rss: int | None
+    max_rss_hard: int | None
     max_pending: int | None
     raise_when_full: bool
     aging: float
@@ -189,6 +194,7 @@ class Pool:
             self.bells,
             self.collector_bell,
         )
+        self.events = Events(self.ring)
         self.leader = Leader(self)
         self.revoker = Revoker(self)
         self.runs: set[MapRun] = set()
@@ -278,8 +284,10 @@ class Pool:
                     task = self.calls.call(fn, args, kwargs, options, next(index) if index else 0)
             except (EncodeError, OSError) as problem:
                 return self._born_failed(options, problem)
+        # crash-point: submit.pickled
         future: Future[Any] = Future(self, task)
         task.future = future
+        # crash-point: submit.made
         ready = self.ready
         if options is DEFAULT and ready.simple:
             ready.plain.append(task)
@@ -380,7 +388,7 @@ class Pool:
 
     def pending(self) -> int:
         """Tasks that are accepted and not final."""
-        return len(self.ready) + len(self.dispatcher.inflight)
+        return len(self.ready) + len(self.dispatcher.inflight) + len(self.supervisor.alone.waiting)
 
     def start_run(self, run: MapRun) -> None:
         """Accept a map."""
@@ -404,9 +412,19 @@ class Pool:
             self.runs.remove(run)
         except KeyError:
             return
-        if not run.seen():
-            self.unseen.append(run)
+        # Added, then looked: whoever begins to read it says so, then takes it out.
+        self.unseen.append(run)
+        if run.seen():
+            self.forget(run)
         self.collector_bell.wake()
+
+    def forget(self, run: MapRun) -> bool:
+        """Keep nothing of a map for its report; False if it was not kept. Any thread."""
+        try:
+            self.unseen.remove(run)
+        except ValueError:
+            return False
+        return True
 
     # --- asking ---------------------------------------------------------------------------------------
 
@@ -423,6 +441,13 @@ class Pool:
         """Whether a worker runs `task` now, as far as its state word tells."""
         handle = task.handle
         return handle >= 0 and (self.table.state[handle] & 255) == st.RUNNING
+
+    def started_of(self, piece: Task) -> int:
+        """Return how many items of a piece of a map were started, as far as its worker tells."""
+        if not self.is_running(piece):
+            return 0
+        worker = self.table.state[piece.handle] >> 8
+        return int(self.segment.words[self.layout.block(worker) + lay.B_PROGRESS])
 
     def patience(self, left: float | None) -> float:
         """Seconds that a leader sleeps before it looks whether a worker sits on results."""
@@ -469,11 +494,16 @@ class Pool:
         """Prevent `task` from starting (True), else set its signal (False). Any thread."""
         return self.revoker.cancel(task)
 
-    def retry(self, task: Task, error: BaseException) -> bool:
+    def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
+        """Cancel a root whether it runs or not; see `WorkStealingExecutor.cancel_running`."""
+        return self.revoker.cancel_running(future, how)
+
+    def retry(self, task: Task, error: BaseException, *, alone: bool = False) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.
 
         Safe to see the same end twice: the attempt in the entry tells. The entry is kept until the
-        dispatcher gives the task another, so that nobody else can get it in between.
+        dispatcher gives the task another, so that nobody else can get it in between. With `alone` it
+        runs with no other beside it (the supervisor only).
         """
         options, handle = task.options, task.handle
         if self.entries.attempt(handle) == task.attempt:
@@ -484,10 +514,16 @@ class Pool:
             task.attempt += 1
             if task.attempt > options.retries:
                 task.meta &= ~tab.FLAG_RERUN
+            if self.events.wanted("retried"):
+                self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
         task.killed = None
         self.table.state[handle] = st.FREE
+        task.why = None
         self.dispatcher.inflight.pop(task.id, None)
-        self.ready.put_back(task, options.priority)
+        if alone:
+            self.supervisor.alone.add(task)
+        else:
+            self.ready.put_back(task, options.priority)
         if options.timeout is not None:
             self.supervisor.limits.watch(task, options.timeout)
             self.ring()
@@ -513,6 +549,7 @@ class Pool:
             or self.dispatcher.moving()
             or self.runs
             or self.revoker.doubtful
+            or self.supervisor.alone.waiting
         )
 
     def gone(self) -> None:
@@ -538,7 +575,7 @@ class Pool:
         for bell in (*self.bells, *self.helper_bells, self.leader_bell, self.collector_bell):
             bell.close()
         self.locks.close()
-        self.segment.close()
+        self.segment.close(unmap=unmap)
 
     def arrivals_close(self) -> None:
         """Close received files that nobody fetched."""

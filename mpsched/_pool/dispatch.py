@@ -89,6 +89,10 @@ class Dispatcher:
         """Whether tasks are between the ready queue and an inbox."""
         return bool(self._moving)
 
+    def in_hand(self) -> list[Task]:
+        """Return the tasks that are between the ready queue and an inbox."""
+        return list(self._moving)
+
     # --- the window -------------------------------------------------------------------------------
 
     def note_times(self, mean_ns: float, delay_ns: float) -> None:
@@ -164,7 +168,7 @@ class Dispatcher:
         progress = False
         for load, _, worker in loads:
             room = window - load
-            if room <= 0:
+            if room <= 0 or self.held:
                 break
             if self._fill(worker, min(room, max(1, share))):
                 progress = True
@@ -203,30 +207,43 @@ class Dispatcher:
                 ready.pop(item)
         if not moving:
             return False
+        if self.held:
+            # While an item was pickled: the pool has ended, and its memory with it, or a task runs alone.
+            self._put_back()
+            return False
+        # crash-point: dispatch.taken
         # 2. Entries: neighbours, so that workers and thieves may read them in one go.
         handles = self._place(worker)
         if not handles:
             self._put_back()
             return False
+        # crash-point: dispatch.placed
         # 3. Push; the store of TAIL is the linearization point of all of them.
         pushed = self._push(inbox, handles)
         if not pushed:
             self._recover()
             return False
+        # crash-point: dispatch.pushed
         # 4. The inbox before the sleeper's state; pairs with the fence in idle.park.
         moving.clear()
         self._target = None
         fence()
+        # crash-point: dispatch.cleared
         self._wake(worker)
         return True
 
     def _wake(self, worker: int) -> None:
-        """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief."""
+        """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.
+
+        Everybody, if another inbox was busy: its owner may sleep, and what he was to have may lie here
+        behind a root that is long.
+        """
         words, blocks = self._words, self._blocks
         for one in (worker, *range(len(blocks))):
             if words[blocks[one] + lay.B_STATE] == lay.PARKED:
                 self._bells[one].wake()
-                return
+                if not self.busy:
+                    return
 
     def _again(self, task: Task) -> bool:
         """Whether a task that was cancelled, or queued for another attempt, is to be dispatched.
@@ -290,6 +307,7 @@ class Dispatcher:
                 self._target = None
                 self.busy = True
                 return False
+            # crash-point: dispatch.locked
             inbox.repair()
             inbox.push(handles)
         finally:
@@ -298,6 +316,7 @@ class Dispatcher:
 
     def _recover(self) -> None:
         """Put back what an exception, or a busy lock, left between the queue and an inbox."""
+        # crash-point: dispatch.recovering
         target = self._target
         if target is not None:
             self._locks.release(target)
@@ -332,6 +351,34 @@ class Dispatcher:
             if self._ready.peek() is not task:  # else it was interrupted while it was taken
                 self._ready.append_left(task, task.options.priority)
             moving.pop()
+
+    def send(self, task: Task) -> bool:
+        """Dispatch a task that is not in the ready queue, `held` or not; False: not now. Supervisor."""
+        if not self.section.try_enter():
+            return False
+        try:
+            if self._moving or self._target is not None:
+                self._recover()
+            if not self._again(task):
+                return True  # nobody wants it any more
+            self._moving.append(task)
+            words, blocks = self._words, self._blocks
+            idle = [
+                w for w in range(len(self._filled)) if words[blocks[w] + lay.B_STATE] in lay.IDLE
+            ]
+            worker = idle[0] if idle else 0
+            handles = self._place(worker)
+            if not handles or not self._push(self.inboxes[worker], handles):
+                self._recover()
+                self._ready.discard(task)  # where both put it
+                return False
+            self._moving.clear()
+            self._target = None
+            fence()
+            self._wake(worker)
+            return True
+        finally:
+            self.section.leave()
 
     # --- taking back --------------------------------------------------------------------------------
 

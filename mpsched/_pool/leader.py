@@ -100,6 +100,7 @@ class Leader:
                 return done()
             words, bell = self._words, pool.leader_bell
             try:
+                # crash-point: leader.entered
                 words[lay.H_WAIT] = lay.WAIT_NOBODY
                 while not done() and not self.wanted:
                     # Items of a map end all the time: read them when a worker tells, or at times.
@@ -122,6 +123,7 @@ class Leader:
                     # Worker.ring_the_parent (publish, fence, read H_WAIT).
                     words[lay.H_WAIT] = lay.WAIT_LEADER
                     fence()
+                    # crash-point: leader.announced
                     if self._news() or done():
                         words[lay.H_WAIT] = lay.WAIT_NOBODY
                         continue
@@ -185,6 +187,7 @@ class Leader:
         self._words[lay.H_WAIT] = lay.WAIT_COLLECTOR
         self.section.leave()
         fence()
+        # crash-point: leader.left
         # ... and what was published before is told to it.
         if self.wanted or self.finished or pool.ready or self._news():
             pool.collector_bell.wake()
@@ -297,6 +300,7 @@ class Leader:
                 # One lock for many completions; makers of a Condition wait for it (FUTURE-1).
                 words, head = reader.take_plain(min(left, 512))
                 if words:
+                    # crash-point: leader.taken
                     with COMPLETION:
                         self._accept_plain(words)
                     count = len(words) // rec.HEAD_WORDS
@@ -305,10 +309,13 @@ class Leader:
                     if not records:
                         reader.advance(head)
                         break
+                    # crash-point: leader.taken-payloads
                     with COMPLETION:
                         self._accept_all(records)
                     count = len(records)
+                # crash-point: leader.accepted
                 reader.advance(head)
+                # crash-point: leader.advanced
                 left -= count
                 total += count
             if self._count:

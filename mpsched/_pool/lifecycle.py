@@ -7,19 +7,24 @@ import contextlib
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mpsched._pool import core, guards
-from mpsched._pool.report import CloseReport
-from mpsched._tasks import state as st
+from mpsched._pool.report import NOTHING, CloseReport
+from mpsched._pool.task import Task
 
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
-    from mpsched._pool.task import Task
-
+    from mpsched._pool.future import Future
+    from mpsched._pool.mapping import MapRun
 
 GRACE_S: Final = 0.5
 """Seconds that running tasks have to stop after Ctrl-C, before their workers are ended."""
+_REPORT_S: Final = 0.05
+"""Seconds after its bound for which `close` without killing waits for those that heed their signal."""
+_KILL_S: Final = 10.0
+"""Seconds after which `close` returns though the pool's thread has not ended: a callback holds it, or the
+kernel a process."""
 
 
 def state(pool: Pool) -> str:
@@ -74,14 +79,31 @@ def shutdown(pool: Pool, *, wait_for: bool, cancel_futures: bool) -> None:
         wait(pool, None)
 
 
-def running(pool: Pool) -> list[Task]:
-    """Return the tasks that run now."""
-    found = []
-    for task in list(pool.dispatcher.inflight.values()):
-        handle = task.handle
-        if handle >= 0 and (pool.table.state[handle] & 255) == st.RUNNING:
-            found.append(task)
-    return found
+class _Open(NamedTuple):
+    """A task or map that was open when `close` was called."""
+
+    name: str
+    future: Future[Any] | None
+    run: MapRun | None
+
+
+def _open(pool: Pool) -> list[_Open]:
+    """Return what is open. Whatever moves meanwhile goes from one to the next of these three."""
+    waiting = [*pool.ready.items(), *pool.supervisor.alone.waiting]
+    items = [*waiting, *pool.dispatcher.in_hand(), *pool.dispatcher.inflight.values()]
+    found: dict[int, _Open] = {}
+    for item in items:
+        future = getattr(item, "future", None)
+        if isinstance(item, Task) and future is not None:
+            found[id(item)] = _Open(item.describe(), future, None)
+    for run in list(pool.runs):
+        found[id(run)] = _Open(run.describe(), None, run)
+    return list(found.values())
+
+
+def _running(pool: Pool) -> list[Task]:
+    """Return the tasks, and pieces of maps, that run now."""
+    return [task for task in list(pool.dispatcher.inflight.values()) if pool.is_running(task)]
 
 
 def close(
@@ -91,31 +113,57 @@ def close(
     begun = time.monotonic()
     if pool.forked or threading.current_thread() is pool.supervisor.thread:
         begin(pool)
-        return CloseReport(0, 0, (), (), 0.0)
-    open_before = _open(pool)
+        return NOTHING
+    opened = _open(pool)
     begin(pool)
-    cancelled = pool.revoker.cancel_waiting() if cancel_pending else 0
-    killed: tuple[str, ...] = ()
-    still: tuple[str, ...] = ()
-    if not wait(pool, timeout):
-        cancelled += pool.revoker.cancel_waiting()
-        for task in running(pool):
-            if task.handle >= 0:
-                pool.table.cancel[task.handle] = 1
+    bound = None if timeout is None else begun + timeout
+    if cancel_pending:
+        pool.revoker.cancel_waiting(bound)
+    if not wait(pool, None if bound is None else max(0.0, bound - time.monotonic())):
+        most = _REPORT_S if kill_after is None else min(kill_after, _REPORT_S)
+        pool.revoker.cancel_waiting(time.monotonic() + most)
+        for task in _running(pool):
+            pool.revoker.tell(task)
+            if task.run is not None:
+                # Results of items before the one that runs may still be its worker's own.
+                pool.helper_bells[pool.table.state[task.handle] >> 8].wake()
         if kill_after is None:
-            if not wait(pool, 0.05):
-                still = tuple(task.describe() for task in running(pool))
-        elif not wait(pool, kill_after):
-            killed = tuple(task.describe() for task in running(pool))
-            pool.supervisor.kill_now = True
-            ring(pool)
-            wait(pool, None)
-    finished = max(0, open_before - cancelled - len(killed) - len(still))
-    return CloseReport(finished, cancelled, killed, still, time.monotonic() - begun)
+            wait(pool, _REPORT_S)
+        else:
+            assert bound is not None, "without a timeout it waits until all is done"
+            if not wait(pool, max(0.0, bound + kill_after - time.monotonic())):
+                pool.supervisor.kill_now = True
+                ring(pool)
+                wait(pool, _KILL_S)
+    return _report(pool, opened, time.monotonic() - begun)
 
 
-def _open(pool: Pool) -> int:
-    return pool.pending()
+def _report(pool: Pool, opened: list[_Open], seconds: float) -> CloseReport:
+    finished: list[str] = []
+    cancelled: list[str] = []
+    killed: list[str] = []
+    running: list[str] = []
+    supervisor = pool.supervisor
+    for name, future, run in opened:
+        if id(future or run) in supervisor.killed:
+            killed.append(name)
+        elif id(future) in supervisor.unstarted:
+            cancelled.append(name)
+        elif run is not None:
+            over = cancelled if run.cut_off else finished
+            (over if run.finished else running).append(name)
+        elif future is not None:
+            over = cancelled if future.cancelled() else finished
+            (over if future.done() else running).append(name)
+    return CloseReport(
+        len(finished),
+        len(cancelled),
+        tuple(killed),
+        tuple(running),
+        seconds,
+        tuple(finished),
+        tuple(cancelled),
+    )
 
 
 def _at_exit() -> None:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import signal
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
-from mpsched._tasks import state as st
+from mpsched._tasks import state as st, table as tab
 
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
     from mpsched._pool.trees import Trees
+
+_UNSENT_S: Final = 0.25
+"""Seconds that finished items of a map have to be sent before the one behind them is ended."""
 
 
 @final
@@ -33,6 +37,8 @@ class Limits:
         self._heap: list[tuple[float, int, Task, int]] = []
         self._count = itertools.count()
         self._condemned: dict[int, tuple[int, int]] = {}  # task id -> KILL word, run
+        self._asked: dict[int, float] = {}  # task id -> when its unsent results were asked for
+        self._stopped: dict[int, tuple[int, int, bool]] = {}  # task id -> worker, pid, by us
 
     def watch(self, task: Task, after: float) -> None:
         """Look at `task` in `after` seconds. Any thread: one heap operation."""
@@ -58,8 +64,7 @@ class Limits:
 
     def _look(self, task: Task, attempt: int, now: float) -> float | None:
         """Return when to look again; None: it is over."""
-        future = task.future
-        if future is None or future.done() or task.attempt != attempt:
+        if _over(task, attempt):
             self._spare(task)
             return None
         pool, handle = self._pool, task.handle
@@ -73,7 +78,7 @@ class Limits:
         if state == st.REVOKED:
             pool.revoker.start_after_all(task)
             return now + 0.005
-        if task.killed == "cancel":
+        if task.killed in {"cancel", "memory"}:
             return self._kill(task, handle, now) if state == st.RUNNING else now + 0.005
         limit = task.options.timeout
         if limit is None:
@@ -99,6 +104,8 @@ class Limits:
         First KILL, then the look for the record of its end; the worker does it in the other order
         (`Runner._wait_for_its_end`). So whoever is killed runs `task`, or nothing any more.
         """
+        if not task.meta & tab.FLAG_TIMED:
+            return self._kill_stopped(task, handle, now)
         pool = self._pool
         words, run = pool.segment.words, task.id << 16 | task.attempt & 0xFFFF
         worker = pool.table.state[handle] >> 8
@@ -106,6 +113,7 @@ class Limits:
         self._condemned[task.id] = (kill, run)
         words[kill] = run
         fence()
+        # crash-point: limit.named
         if pool.leader.unread(worker):
             # Perhaps the record is among them. Whoever leads reads it now.
             pool.leader_bell.wake()
@@ -113,12 +121,84 @@ class Limits:
         if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
             pool.table.run_key(handle) == run
         ):
-            pool.supervisor.kill(worker, signal.SIGKILL)
+            # crash-point: limit.killing
+            pool.supervisor.kill(worker, signal.SIGKILL, task.why or _why(task))
             return now + 0.05
         return now + 0.001
 
+    def _kill_stopped(self, task: Task, handle: int, now: float) -> float | None:
+        """The same for a task whose worker does not look at KILL at its end: it was not known before.
+
+        The worker is stopped, and everything that it has published read; then it is plain to see
+        whether it is inside of `task`.
+        """
+        pool, run = self._pool, task.id << 16 | task.attempt & 0xFFFF
+        worker = pool.table.state[handle] >> 8
+        pid = pool.supervisor.pid_of(worker)
+        if task.id not in self._stopped:
+            if self._unsent(task, worker, now):
+                return now + 0.002
+            ours = not stopped(pid)  # else somebody has stopped it, who will have it go on
+            self._stopped[task.id] = (worker, pid, ours)
+            if ours:
+                pool.supervisor.kill(worker, signal.SIGSTOP)
+        elif self._stopped[task.id][:2] != (worker, pid):
+            self._spare(task)
+        elif stopped(pid):
+            fence()
+            if pool.leader.unread(worker):
+                pool.leader_bell.wake()
+            elif pool.table.state[handle] == st.word(st.RUNNING, worker) and (
+                pool.table.run_key(handle) == run
+            ):
+                pool.supervisor.kill(worker, signal.SIGKILL, task.why or _why(task))
+                return now + 0.05
+        return now + 0.000_5
+
+    def _unsent(self, task: Task, worker: int, now: float) -> bool:
+        """Whether to wait for results that a piece of a map has behind the item that is to be ended.
+
+        The worker's helper sends them, unless the item never lets go of the interpreter.
+        """
+        unsent = self._pool.layout.block(worker) + lay.B_UNSENT
+        if task.run is None or not self._pool.segment.words[unsent]:
+            return False
+        self._pool.helper_bells[worker].wake()
+        return now < self._asked.setdefault(task.id, now) + _UNSENT_S
+
     def _spare(self, task: Task) -> None:
         """The worker that was to be killed for `task` may go on, or is dead."""
+        self._asked.pop(task.id, None)
+        worker, pid, ours = self._stopped.pop(task.id, (0, 0, False))
+        if ours and self._pool.supervisor.pid_of(worker) == pid:
+            self._pool.supervisor.kill(worker, signal.SIGCONT)
         kill, run = self._condemned.pop(task.id, (0, 0))
         if run and self._pool.segment.words[kill] == run:
             self._pool.segment.words[kill] = 0
+
+
+def _over(task: Task, attempt: int) -> bool:
+    """Whether that run of a task is over."""
+    if task.run is not None:
+        return task.id not in task.run.outstanding
+    return task.future is None or task.future.done() or task.attempt != attempt
+
+
+def stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped. False if it is gone."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        return all(_state(pid, thread) in {"T", "t"} for thread in threads)
+    except OSError:
+        return False
+
+
+def _state(pid: int, thread: str) -> str:
+    with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+        return chr(file.read().rpartition(b")")[2].split()[0][0])
+
+
+def _why(task: Task) -> str:
+    if task.killed == "timeout":
+        return f"{task.describe()} was over its limit of {task.options.timeout} s"
+    return f"{task.describe()} was cancelled"

@@ -20,7 +20,7 @@ from mpsched._pool.waiting import Condition
 from mpsched._shm.buffercache import Burst
 from mpsched._tasks import sealed, table as tab
 from mpsched._tasks.sealed import Sealed
-from mpsched.errors import EncodeError, WorkerDied
+from mpsched.errors import EncodeError
 
 if TYPE_CHECKING:
     import weakref
@@ -50,6 +50,7 @@ class MapRun:
         closed: no more items will come.
         cancelled: nobody wants the rest.
         outstanding: pieces that are dispatched or on their way, by task id.
+        cut_off: items were cancelled that had not started.
         queued: whether the dispatcher has it in its queue, as far as it has looked.
     """
 
@@ -79,6 +80,7 @@ class MapRun:
         self.total = len(items)
         self.closed = closed
         self.cancelled = False
+        self.cut_off = False
         self.queued = False
         self.key: float | None = None  # its place in a queue with aging
         self.outstanding: dict[int, Task] = {}
@@ -101,6 +103,11 @@ class MapRun:
         self._started = False
         self.finished = False
         self._input_error: Exception | None = None
+
+    def describe(self) -> str:
+        """Return "a map of 300 items" for reports."""
+        name = self._options.name
+        return f"a map{f' {name!r}' if name else ''} of {self.total:,} items"
 
     @property
     def priority(self) -> int:
@@ -298,6 +305,12 @@ class MapRun:
         """A piece is over: `count` items were run in `ns` nanoseconds."""
         if count:
             self._fruitless = 0
+        if self._rest_error is not None and task.items is not None:
+            # Told to stop (`cancel_rest`): what it has not started is nobody's.
+            stops = [stop for one, stop, _ in list(self._splits) if one is task]
+            for index in range(task.start + count, min([task.end, *stops])):
+                self.deliver_error(task, index, self._rest_error)
+                self.cut_off = True
         if count and task.items is not None:
             average = max(1.0, ns / count)
             old = self._average_ns
@@ -317,7 +330,7 @@ class MapRun:
                     self._blocks.pop(start, None)
         task.parts = []
 
-    def died(self, task: Task, started: int, death: Callable[[int], WorkerDied]) -> None:
+    def died(self, task: Task, started: int, death: Callable[[int], BaseException]) -> None:
         """The worker that ran `task` died after `started` of its items were started.
 
         Items whose results came are kept; started ones fail; the others run elsewhere. Supervisor,
@@ -408,21 +421,41 @@ class MapRun:
         """Whether its results were asked for."""
         return self._started
 
-    def abandon(self, error: Callable[[], BaseException]) -> None:
-        """Fail everything that has no result, running or not: the workers are gone. Supervisor."""
+    def abandon(
+        self,
+        error: Callable[[], BaseException],
+        ended: Callable[[Task], BaseException] | None = None,
+    ) -> bool:
+        """Fail everything that has no result, running or not: the workers are gone. Supervisor.
+
+        `ended` makes the error of an item that runs, where it is another one.
+
+        Returns:
+            Whether there was such an item.
+        """
         self._take_splits()
+        killed = False
         for task in list(self.outstanding.values()):
+            started = 0 if ended is None else self._pool.started_of(task)
             for index in range(task.start, task.end):
-                if not self._has(index, task.start):
+                if self._has(index, task.start):
+                    continue
+                if ended is not None and index < task.start + started:
+                    self.deliver_error(task, index, ended(task))
+                    killed = True
+                else:
                     self.deliver_error(task, index, error)
+                    self.cut_off = True
             self._close(task)
             self.outstanding.pop(task.id, None)
         self.closed = True
         self._fail_rest(error)
         self._check_finished()
+        return killed
 
     def _fail_rest(self, error: Callable[[], BaseException]) -> None:
         """Fail every item that waits. Dispatcher."""
+        self.cut_off = self.cut_off or self.waiting_items() > 0
         while self._returned:
             start, items = self._returned[0]
             self._fail_span(start, items, error)
@@ -444,14 +477,14 @@ class MapRun:
 
     def cancel(self) -> None:
         """Start nothing more of it; running pieces stop after their current item."""
-        self.cancelled = True
+        self.cancelled = self.cut_off = True
         for task in list(self.outstanding.values()):
             self._pool.revoker.cancel_piece(task)
         self._check_finished()
         self._pool.ring()
 
     def report(self) -> None:
-        """Log failures that nobody saw, once: the pool is being left."""
+        """Log failures that nobody has read, once: nobody can any more, or the pool is left."""
         if self._started:
             return
         total = self.total

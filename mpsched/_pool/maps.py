@@ -6,22 +6,29 @@ each; all others travel in pieces (mapping.py). With no workers everything runs 
 
 from __future__ import annotations
 
+import itertools
 import queue
 import time
 from collections import OrderedDict
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._pool import consume
+from mpsched._pool.core import Pool
 from mpsched._pool.mapping import MapRun
-from mpsched._pool.serial import SerialPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from mpsched._pool.core import Pool
     from mpsched._pool.future import Future
     from mpsched._pool.options import Options
+    from mpsched._pool.revoke import How
+    from mpsched._pool.serial import SerialPool
+
+    _PassingOn = itertools.islice[Any]
+else:
+    _PassingOn = itertools.islice  # takes no brackets when it runs
 
 
 def start_map(
@@ -55,7 +62,7 @@ def start_map(
         # An item is the arguments: anything that can be iterated, as in itertools.starmap.
         source = [tuple(item) for item in source] if sized else _tuples(source)
     total = len(source) if sized else None  # type: ignore[arg-type]
-    if isinstance(pool, SerialPool):
+    if not isinstance(pool, Pool):
         results: Iterator[Any] = _serial(
             pool, fn, source, star, options, timeout, ordered, return_exceptions
         )
@@ -136,7 +143,26 @@ def _each(
     deadline = None if timeout is None else time.monotonic() + timeout
     window = _Window(pool, map(submit, enumerate(items)), ahead, ordered=ordered)
     window.fill()
-    return window.results(deadline, timeout, return_exceptions)
+    return ItemResults.over(window, window.results(deadline, timeout, return_exceptions))
+
+
+@final
+class ItemResults(_PassingOn):
+    """The iterator that such a `map` returns: a generator, run through in C."""
+
+    window: _Window
+    generator: Generator[Any, None, None]
+
+    @classmethod
+    def over(cls, window: _Window, generator: Generator[Any, None, None]) -> ItemResults:
+        """Return the iterator over the results of a window."""
+        made = cls(generator, None)
+        made.window, made.generator = window, generator
+        return made
+
+    def close(self) -> None:
+        """Cancel what has not started, as closing a generator does."""
+        self.generator.close()
 
 
 @final
@@ -155,7 +181,7 @@ class _Window:
         *,
         ordered: bool,
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._made: Iterator[Future[Any]] | None = made
         self._ahead = ahead
         self._open: OrderedDict[Future[Any], None] = OrderedDict()
@@ -166,9 +192,12 @@ class _Window:
 
     def fill(self) -> None:
         """Submit what there is room for."""
-        while self._made is not None and (self._ahead is None or len(self._open) < self._ahead):
+        # `cancel` may take it away meanwhile.
+        while (made := self._made) is not None and (
+            self._ahead is None or len(self._open) < self._ahead
+        ):
             try:
-                future = next(self._made)
+                future = next(made)
             except StopIteration:
                 self._made = None
                 return
@@ -182,6 +211,17 @@ class _Window:
             self._open[future] = None
             if self._done is not None:
                 future.add_done_callback(self._done.put)
+
+    def cancel(self, how: How) -> CancelResult:
+        """Submit no more, and cancel what was; any thread."""
+        self._made = None
+        answers = set()
+        for future in self._open.copy():  # in C, so whole, whatever the reader does meanwhile
+            answers.add(self.pool.cancel_running(future, how))
+        for answer in (CancelResult.REQUESTED, CancelResult.PREVENTED):
+            if answer in answers:
+                return answer
+        return CancelResult.TOO_LATE
 
     def results(
         self, deadline: float | None, timeout: float | None, return_exceptions: bool
@@ -205,7 +245,7 @@ class _Window:
 
     def _take(self, deadline: float | None, timeout: float | None) -> Future[Any]:
         """Wait for the next future: the first, or whichever is done."""
-        self._pool.check_process()
+        self.pool.check_process()
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             if self._done is not None:
@@ -246,3 +286,21 @@ def _bar() -> Any:
     except ImportError:
         raise ImportError("progress=True needs tqdm: pip install 'mpsched[progress]'") from None
     return tqdm
+
+
+def cancel_results(pool: Pool | SerialPool, results: object, how: How) -> CancelResult | None:
+    """Cancel the map of `pool` whose results these are; None if they are no such thing."""
+    if isinstance(results, ItemResults) and results.window.pool is pool:
+        return results.window.cancel(how)
+    if isinstance(results, consume.MapResults) and isinstance(pool, Pool):
+        run = results.run()
+        if run is None:
+            return CancelResult.TOO_LATE  # read to its end
+        if run._pool is pool:
+            return pool.revoker.cancel_map(run, how)
+    return None
+
+
+def is_of_map(results: object) -> bool:
+    """Whether it is what a map returned, of whichever pool."""
+    return isinstance(results, ItemResults | consume.MapResults)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from pathlib import Path
+import time
 from typing import Final, final
 
 from mpsched._base import cgroups
 
-_VMSTAT: Final = Path("/proc/vmstat")
+_VMSTAT: Final = "/proc/vmstat"
+_TOGETHER_S: Final = 1.0
+"""Seconds within which deaths belong to the kills that were counted."""
 
 
-def _counted(path: Path) -> int:
+def _counted(path: str) -> int:
     try:
-        for line in path.read_text("ascii").splitlines():
+        for line in cgroups.read(path).splitlines():
             name, _, number = line.partition(" ")
             if name == "oom_kill":
                 return int(number)
@@ -28,16 +31,28 @@ class OomWatch:
 
     def __init__(self) -> None:
         groups = cgroups.folders("memory", cgroups.PROC_SELF)
-        self._paths = [_VMSTAT, *(folder / "memory.events" for folder in groups)]
+        self._paths = [_VMSTAT, *(os.path.join(folder, "memory.events") for folder in groups)]
         self._seen = self._total()
+        self._unclaimed = 0  # kills that no death of ours has been put down to
+        self._at = 0.0
 
     def _total(self) -> int:
         return max(_counted(path) for path in self._paths)
 
     def suspect(self, status: int | None) -> str | None:
-        """Return "memory" if a process that ended with `status` may have been killed for memory."""
+        """Return "memory" if a process that ended with `status` may have been killed for memory.
+
+        Called once for each death: several may come from several kills.
+        """
         if status != -signal.SIGKILL:
             return None
-        now = self._total()
-        grown, self._seen = now > self._seen, now
-        return "memory" if grown else None
+        total, now = self._total(), time.monotonic()
+        if now - self._at > _TOGETHER_S:
+            self._unclaimed = 0  # they were others, not ours
+        if total > self._seen:
+            self._unclaimed += total - self._seen
+            self._seen, self._at = total, now
+        if not self._unclaimed:
+            return None
+        self._unclaimed -= 1
+        return "memory"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import Any, Final, Literal, NamedTuple
 
@@ -90,6 +89,8 @@ def changed(base: Options, changes: dict[str, Any]) -> Options:
     """Return `base` with `changes`; an unknown key is a TypeError that names the nearest one."""
     for key in changes:
         if key not in KEYS:
+            import difflib  # 2 ms of each new pool
+
             near = difflib.get_close_matches(key, KEYS, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(

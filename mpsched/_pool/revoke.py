@@ -7,12 +7,19 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._pool.task import Task
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
+    from typing import Any, Literal
+
     from mpsched._pool.core import Pool
+    from mpsched._pool.future import Future
+    from mpsched._pool.mapping import MapRun
+
+    How = Literal["signal", "kill"]
 
 _REVOKE_S: Final = 0.05
 """Seconds after which a task that cannot be had counts as started (a stopped worker may hold it)."""
@@ -30,8 +37,13 @@ class Revoker:
         self._pool = pool
         self.doubtful: deque[Task] = deque()
 
-    def cancel(self, task: Task, *, ask: bool = True) -> bool:
-        """Prevent `task` from starting, else set its signal (if `ask`). Any thread.
+    def cancel(self, task: Task, how: How | None = None, *, ask: bool = True) -> bool:
+        """Prevent `task` from starting, else set its signal, or end it. Any thread.
+
+        Args:
+            task: any task of this pool.
+            how: what is done to it if it runs; None: what its options say.
+            ask: whether anything is done to one that runs.
 
         Returns:
             True: it will never start, and its future is cancelled.
@@ -39,7 +51,7 @@ class Revoker:
         if self._pool.forked:
             return False  # the segment is the parent's
         try:
-            return self._cancel(task, ask)
+            return self._cancel(task, (how or task.options.on_cancel) if ask else None)
         except BaseException:
             self.doubtful.append(task)
             self._pool.ring()
@@ -47,14 +59,14 @@ class Revoker:
         finally:
             self._withdraw(task)
 
-    def _cancel(self, task: Task, ask: bool) -> bool:
+    def _cancel(self, task: Task, how: How | None) -> bool:
         future = task.future
         deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
         while future is not None and not future.done():
             if section.try_enter():
                 try:
-                    prevented = self._prevent(task, ask)
+                    prevented = self._prevent(task, how)
                 finally:
                     section.leave()
                     self._pool.ring()
@@ -67,8 +79,8 @@ class Revoker:
                     # Another thread may have read its result meanwhile; that came first then.
                     return future.cancelled()
             if time.monotonic() >= deadline:
-                if ask:
-                    self._signal(task)
+                if how is not None:
+                    self._signal(task, how)
                 # A helper may still answer; what it takes out then has to start all the same.
                 self._pool.supervisor.limits.watch(task, _REVOKE_S)
                 self._pool.ring()
@@ -77,7 +89,7 @@ class Revoker:
             time.sleep(0.000_1)
         return future is not None and future.cancelled()
 
-    def _prevent(self, task: Task, ask: bool) -> bool | None:
+    def _prevent(self, task: Task, how: How | None) -> bool | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
         if task.future is not None and task.future._ending:
@@ -92,19 +104,23 @@ class Revoker:
             return True
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):
+                # crash-point: revoke.dequeued
                 self._forget(task)
                 return True
             return None
         if state == st.CLAIMED:
             word = self._pool.layout.block(worker) + lay.B_REVOKE
             self._pool.segment.words[word] = self._pool.table.run_key(handle)
+            # crash-point: revoke.asked
             self._pool.helper_bells[worker].wake()
+            # crash-point: revoke.rung
             return None
         if state == st.REVOKED:
+            # crash-point: revoke.found
             self._forget(task)
             return True
-        if ask:
-            self._signal(task)
+        if how is not None:
+            self._signal(task, how)
         return False
 
     def _withdraw(self, task: Task) -> None:
@@ -144,14 +160,49 @@ class Revoker:
             section.leave()
         return True
 
-    def _signal(self, task: Task) -> None:
+    def _signal(self, task: Task, how: How) -> None:
         handle = task.handle
         if handle >= 0:
             self._pool.table.cancel[handle] = 1
-        if task.options.on_cancel == "kill":
-            task.killed = "cancel"
-            self._pool.supervisor.limits.kill_soon(task)
-            self._pool.ring()
+        if how == "kill":
+            self._end(task)
+
+    def _end(self, task: Task) -> None:
+        """Have the worker ended that runs `task`, or is about to."""
+        task.killed = "cancel"
+        self._pool.supervisor.limits.kill_soon(task)
+        self._pool.ring()
+
+    def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
+        """Cancel a root, whatever its options say. Any thread; waits `_REVOKE_S` at most."""
+        if future.done() or self._pool.forked:
+            return CancelResult.TOO_LATE
+        if self.cancel(future._task, how):
+            return CancelResult.PREVENTED
+        return CancelResult.TOO_LATE if future.done() else CancelResult.REQUESTED
+
+    def cancel_map(self, run: MapRun, how: How) -> CancelResult:
+        """Cancel what is left of a map: nothing more of it starts. Any thread.
+
+        What waits and what its pieces have not started fails as cancelled; what was delivered stays.
+        """
+        if run.finished or self._pool.forked:
+            return CancelResult.TOO_LATE
+        run.cancel_rest()
+        pieces = list(run.outstanding.values())
+        for task in pieces:
+            self.tell(task)
+            if how == "kill":
+                self._end(task)
+        self._pool.dispatcher.pump()
+        self._pool.ring()
+        return CancelResult.REQUESTED if pieces else CancelResult.PREVENTED
+
+    def tell(self, task: Task) -> None:
+        """Set the signal of a dispatched task, and of no other that has its entry by now."""
+        deadline = time.monotonic() + _REVOKE_S
+        while not self.ask(task) and time.monotonic() < deadline:
+            time.sleep(0.000_1)
 
     def resolve(self) -> None:
         """Finish what was interrupted. The supervisor, in the dispatcher's section."""
@@ -184,6 +235,7 @@ class Revoker:
 
     def _forget(self, task: Task) -> None:
         task.cancelled = True  # first: the rest is only tidying up
+        # crash-point: revoke.marked
         self._pool.dispatcher.inflight.pop(task.id, None)
         if task.handle >= 0:
             self._pool.entries.free(task.handle)
@@ -195,17 +247,22 @@ class Revoker:
         if handle >= 0 and not self._pool.forked:
             self._pool.table.cancel[handle] = 1
 
-    def cancel_waiting(self) -> int:
-        """Cancel what has not started, wherever it lies. Returns how many."""
+    def cancel_waiting(self, deadline: float | None = None) -> None:
+        """Cancel what has not started, wherever it lies.
+
+        Args:
+            deadline: `time.monotonic()` after which it gives up on what cannot be had.
+        """
         pool = self._pool
         dispatcher = pool.dispatcher
-        cancelled = 0
         while not dispatcher.section.try_enter():
-            if pool.supervisor.done.is_set():
-                return 0  # it has ended, and nobody can enter any more
+            # Ended, and nobody can enter any more; or somebody pickles an item inside.
+            if pool.supervisor.done.is_set() or _is_over(deadline):
+                return
             time.sleep(0.000_1)
         try:
-            waiting = [item for item in pool.ready.items() if isinstance(item, Task)]
+            items = [*pool.ready.items(), *pool.supervisor.alone.waiting]
+            waiting = [item for item in items if isinstance(item, Task)]
             for task in waiting:
                 task.cancelled = True
         finally:
@@ -214,18 +271,32 @@ class Revoker:
             future = task.future
             if future is not None and not future.done():
                 future._cancel()
-                cancelled += 1
+        silent: set[int] = set()  # workers that do not answer: stopped, or in one long call
         for task in list(dispatcher.inflight.values()):
-            future, handle = task.future, task.handle
-            if future is None or future.done() or handle < 0:
+            state, worker = self._state_of(task)
+            if state == st.RUNNING or (state == st.CLAIMED and worker in silent):
                 continue
-            running = (pool.table.state[handle] & 255) == st.RUNNING
-            if not running and self.cancel(task):
-                cancelled += 1
+            future = task.future
+            if task.run is not None:
+                self.tell(task)  # it starts none of its items
+            elif (
+                future is not None
+                and not future.done()
+                and not (_is_over(deadline) or self.cancel(task, "signal"))
+                and state == st.CLAIMED
+            ):
+                silent.add(worker)
         for run in list(pool.runs):
             run.cancel_rest()
         dispatcher.pump()
         if pool.limited:
             pool.made_room()
         pool.ring()
-        return cancelled
+
+    def _state_of(self, task: Task) -> tuple[int, int]:
+        handle = task.handle
+        return (st.FREE, 0) if handle < 0 else st.parts(self._pool.table.state[handle])
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

@@ -10,13 +10,15 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._pool.core import closed
+from mpsched._pool.events import Events
 from mpsched._pool.future import Future
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.stats import PoolStats, WorkerStats
 from mpsched._pool.task import Task
 from mpsched._tasks import failure
-from mpsched._worker import context, eager
+from mpsched._worker import context, eager, streams
 from mpsched._worker.context import TaskContext
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class SerialPool:
         self, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] = ()
     ) -> None:
         self.width = 0
+        self.events = Events(lambda: None)
         self.leader = self  # what a future asks of its pool's leader; nothing ever waits here
         self.state = "accepting"
         self._ids = itertools.count(1)
@@ -81,7 +84,10 @@ class SerialPool:
         task.future = future
         result: Any = None
         number = next(index) if index is not None else 0
+        outer = streams.seeded(context.task_here())
         seed = f"{options.rng}/{number}" if options.rng is not None else None
+        if seed is None and outer is not None:
+            seed = streams.next_key(outer)  # in a task it stands for a child of that
         while True:
             error: BaseException | None = None
             before = context.run_here(_Here(task, seed))
@@ -105,6 +111,8 @@ class SerialPool:
             ):
                 break
             task.attempt += 1
+            self.events.note("retried", f"{type(error).__name__}: {error}", task=task)
+            self.events.deliver()
         future.worker = 0
         raw = None
         if error is not None:
@@ -136,6 +144,10 @@ class SerialPool:
     def cancel(self, _task: Task) -> bool:
         """Everything that was accepted has run."""
         return False
+
+    def cancel_running(self, _future: Future[Any], _how: str) -> CancelResult:
+        """Everything that was accepted has run."""
+        return CancelResult.TOO_LATE
 
     def in_own_thread(self) -> bool:
         """There is no thread of its own."""

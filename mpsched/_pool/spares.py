@@ -5,7 +5,6 @@ See README.md, "Spares". Supervisor only.
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from mpsched._pool.core import Pool
     from mpsched._pool.slot import Slot
-
-_LOG = logging.getLogger("mpsched")
 
 _KEEP_S: Final = 1.0
 """Seconds for which a spare that is not needed stays, and after which one that failed is tried again."""
@@ -54,11 +51,10 @@ class Spares:
         most = len(self._slots) - self._first
         if blocked > most and not self._warned:
             self._warned = True
-            _LOG.warning(
-                "%s tasks block at once, and the pool has %s spare workers: the others' cores stay "
-                "idle until one goes on",
-                blocked,
-                most,
+            self._pool.events.note(
+                "uncompensated",
+                f"{blocked} tasks block at once, and the pool has {most} spare workers: the others' "
+                "cores stay idle until one goes on",
             )
         need = min(blocked, most)
         if len(wanted) >= need:
@@ -85,6 +81,7 @@ class Spares:
         slot.wanted = True
         if index >= words[lay.H_LIVE]:
             self._pool.leader.read_from(index)
+            # crash-point: spare.read
             words[lay.H_LIVE] = index + 1
         if (
             not slot.alive
@@ -113,9 +110,6 @@ class Spares:
         slot.wanted = False
         slot.failures = 0
         self._rest_until = time.monotonic() + _KEEP_S
-        _LOG.warning(
-            "a spare worker could not be started%s", f": {slot.reason}" if slot.reason else ""
-        )
 
     def next(self) -> float | None:
         """Return the `time.monotonic()` of the next look; None: whoever begins to block rings."""

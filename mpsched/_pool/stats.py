@@ -14,7 +14,8 @@ class WorkerStats(NamedTuple):
     """One worker's counters; they go on in the process that replaces it.
 
     Attributes:
-        pid: process id; of the last one while there is none, 0 before the first.
+        pid: process id; of the last one while there is none, 0 before the first, and for a spare that
+            is not needed and has left.
         index: 0 to n-1.
         incarnation: how many processes had this index before.
         executed: roots finished (a piece of a map is one root).
@@ -24,16 +25,17 @@ class WorkerStats(NamedTuple):
         returned: roots given back from behind a long one; splits: pieces of maps split for others.
         parks: times it went to sleep; rescues: of these, woken by the safety timeout with work there.
         locks, contended: ring locks taken; of these, not free at once.
-        spawned: children that left the worker's private end, or were spawned the long way (with
-            keywords, without arguments, under MPSCHED_DEBUG); those that were spawned and joined
-            privately are not counted, because counting each would cost a tenth of a spawn.
+        spawned: children, as far as they are counted: the first of each root, those with keywords or
+            without arguments, and all where spawns are slow anyway (MPSCHED_DEBUG, `options(rng=...)`, a
+            task with threads). Not the others, because counting each would cost a tenth of a spawn.
         published: children put where others may take them; pinned: that cannot be pickled.
         taken_back: published children that the worker took back for itself.
         child_steals: children taken from other workers, one at a time; child_empties: looks for one
             that found none; children_run: of those taken, finished.
         changed: stolen children that changed an argument, which the spawner does not see.
         lock_seconds: seconds spent waiting for ring locks and holding them, for children.
-        deepest: most children that were nested on its stack at once (in the totals: the most of all).
+        deepest: most children of other workers that were nested on its stack at once, one joining
+            another one's kin; not those that it had itself (in the totals: the most of all workers).
         uncompensated: times that a task blocked and no spare worker was left to stand in.
     """
 

@@ -17,15 +17,17 @@ import time
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._pool import launch, obituary
+from mpsched._pool import alone, launch, obituary, trees
+from mpsched._pool.alone import Alone
 from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
+from mpsched._pool.memory import MemoryWatch
 from mpsched._pool.slot import Slot
 from mpsched._pool.spares import Spares
-from mpsched._pool.trees import LOOK_S
 from mpsched._pool.waiting import Latch
 from mpsched._shm import layout as lay
 from mpsched._tasks import failure, records as rec
+from mpsched._worker.baseline import UNFIT
 from mpsched.errors import PoolFailed
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ _LINGER_S: Final = 0.010
 _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
+_BACKOFF_MOST_S: Final = 5.0
+_RESTART_S: Final = 0.1
+"""Seconds after which a template that could not be made is tried again."""
 _LEAVE_S: Final = 2.0
 """Seconds that idle workers have to leave when the pool ends."""
 
@@ -64,6 +69,8 @@ class Supervisor:
         failed: why the pool failed, or None.
         done: set when nothing of the pool is left.
         deaths: worker processes that died.
+        killed, unstarted: `id` of the futures and maps that the end of the pool has ended, or kept from
+            starting; for whoever holds them (`close`).
     """
 
     def __init__(self, pool: Pool, make: Callable[[], launch.Launcher]) -> None:
@@ -72,15 +79,20 @@ class Supervisor:
         self._spares = Spares(pool, self._slots)
         self.burial = Burial(pool)
         self.limits = Limits(pool, self.burial.trees)
+        self.alone = Alone(pool)
+        self._memory = MemoryWatch(pool, self._slots, self.limits, self.burial.trees)
         self.draining = False
         self.kill_now = False
         self.failed: BaseException | None = None
         self.done = Latch()
         self.deaths = 0
+        self.killed: set[int] = set()
+        self.unstarted: set[int] = set()
         # Asleep without a time limit, because nothing was open: only a bell wakes it.
         self.dozing = False
         self._populated = Latch()
         self._ever_ready = False
+        self._template_gone = False
         self._safety = _SAFETY_S[0]
         self._looked = 0.0
         self._stopping = False
@@ -100,7 +112,7 @@ class Supervisor:
     def pids(self) -> list[int]:
         """Return the process of each worker; its last one where there is none at present.
 
-        Then those of the spares that have ever been started.
+        Then those of the spares that have ever been started; 0 for one that has left.
 
         In a pool that was just made, waits up to a second until the processes exist. 0 is left for
         one that does not then: callers may well kill what they are told, and `os.kill(0)` is for
@@ -109,13 +121,18 @@ class Supervisor:
         if threading.current_thread() is not self.thread:
             self._populated.wait(1.0)
         width = self._pool.width
-        spares = itertools.takewhile(bool, [slot.last_pid for slot in self._slots[width:]])
-        return [*(slot.last_pid for slot in self._slots[:width]), *spares]
+        spares = itertools.takewhile(lambda slot: slot.last_pid, self._slots[width:])
+        return [*(slot.last_pid for slot in self._slots[:width]), *(slot.pid for slot in spares)]
 
-    def kill(self, worker: int, number: int) -> bool:
-        """Send a signal to the process of a worker. Supervisor only."""
-        pid = self._slots[worker].pid
-        return bool(pid) and self._launcher.kill(pid, number)
+    def pid_of(self, worker: int) -> int:
+        """Return the process of a worker; 0 while there is none. Supervisor only."""
+        return self._slots[worker].pid
+
+    def kill(self, worker: int, number: int, why: str | None = None) -> bool:
+        """Send a signal to the process of a worker; `why` it ends, for the event. Supervisor only."""
+        slot = self._slots[worker]
+        slot.why = why or slot.why
+        return bool(slot.pid) and self._launcher.kill(slot.pid, number)
 
     # --- the loop -------------------------------------------------------------------------------------
 
@@ -159,6 +176,7 @@ class Supervisor:
         self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
+        self._memory.check()
         self.limits.check()
         if not recent:
             self._looked = now
@@ -166,7 +184,9 @@ class Supervisor:
         pool.leader.collect()
         self._take_notices()
         self._spares.check()
+        self._look_at_pinned()
         self.burial.look()
+        self.alone.look()
         self._settle_finished()
         pool.dispatcher.pump(ring=False)
         self._cut_runs()
@@ -223,10 +243,12 @@ class Supervisor:
         """Return how long to sleep: until a limit, a start, or the safety look while work is open."""
         now = time.monotonic()
         times = [slot.start_at for slot in self._slots if slot.start_at is not None]
-        looks = (self.limits.next(), self._spares.next())
+        looks = (self.limits.next(), self._spares.next(), self._memory.next())
         times += [look for look in looks if look is not None]
         if self.burial.trees.busy():
-            times.append(now + LOOK_S)
+            times.append(now + trees.LOOK_S)
+        if self.alone.busy():
+            times.append(now + alone.LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
             return _LINGER_S
@@ -251,6 +273,7 @@ class Supervisor:
 
     def _settle_finished(self) -> None:
         leader, dropped = self._pool.leader, self._pool.dispatcher.dropped
+        self._pool.events.deliver()
         while dropped:
             # Callbacks run here and below, and may come back in here (`wait_inside`).
             dropped.popleft()._cancel()
@@ -258,15 +281,25 @@ class Supervisor:
         if not finished:
             return
         while finished:
-            future, value, raw, failed = finished.popleft()
-            future._settle(value, raw, failed=failed)
+            future, value, raw, failed = item = finished.popleft()
+            try:
+                # crash-point: settle.popped
+                future._settle(value, raw, failed=failed)
+            except BaseException:
+                finished.appendleft(item)  # the pool fails now, and this one ends all the same
+                raise
         leader.settled()
 
     def _report_runs(self) -> None:
+        """Report the maps that ended unread: once nobody can read them, all when the pool is left.
+
+        Until then they keep their results, and whatever their functions refer to.
+        """
         pool = self._pool
-        if self.draining and pool.idle():
-            while pool.unseen:
-                pool.unseen.pop().report()
+        leaving = self.draining and pool.idle()
+        for run in list(pool.unseen):
+            if (leaving or run.dropped()) and pool.forget(run):
+                run.report()
 
     # --- workers ----------------------------------------------------------------------------------------
 
@@ -274,13 +307,35 @@ class Supervisor:
         if self._stopping or self.failed is not None:
             return
         now = time.monotonic()
-        for index, slot in enumerate(self._slots):
-            if slot.start_at is not None and slot.start_at <= now:
-                slot.start_at = None
-                slot.incarnation += 1
-                slot.ready = False
-                slot.alive = True
-                self._launcher.start(index, slot.incarnation)
+        due = [
+            (index, slot)
+            for index, slot in enumerate(self._slots)
+            if slot.start_at is not None and slot.start_at <= now
+        ]
+        if due and self._template_gone and not self._restarted():
+            for _, slot in due:
+                slot.start_at = now + _RESTART_S
+            return
+        for index, slot in due:
+            slot.start_at = slot.why = None
+            slot.incarnation += 1
+            slot.ready = False
+            slot.alive = True
+            slot.done = self._memory.done_by(index)
+            self._pool.segment.words[self._pool.layout.block(index) + lay.B_STOP] = 0
+            # crash-point: start.asking
+            self._launcher.start(index, slot.incarnation)
+
+    def _restarted(self) -> bool:
+        """Make a new template, not before a worker is due: so it backs off as the workers do."""
+        try:
+            # crash-point: recover.restarting
+            self._launcher.restart()
+        except OSError as problem:
+            self._pool.events.note("template_died", f"a new one cannot be started yet: {problem}")
+            return False
+        self._template_gone = False
+        return True
 
     def _handle(self, event: launch.Event) -> None:
         if isinstance(event, launch.Started):
@@ -303,14 +358,18 @@ class Supervisor:
             self._template_died(event)
 
     def _template_died(self, event: launch.TemplateDied) -> None:
-        _LOG.warning("the pool's template process ended (%s); a new one starts", event.status)
+        self._template_gone = True
+        if event.reason is not None and not self._ever_ready and self.failed is None:
+            self._fail(PoolFailed(f"the pool's template process cannot start: {event.reason}"))
+            return
+        if self.failed is None and not self._stopping:
+            why = event.reason or f"{obituary.how(event.status)}; a new one starts"
+            self._pool.events.note("template_died", why)
         for index, slot in enumerate(self._slots):
             if slot.alive:
                 slot.reason = event.reason
                 by_kill = event.status == -signal.SIGKILL
                 self._exited(index, slot.pid, None, event.reason, by_kill=by_kill)
-        if self.failed is None:
-            self._launcher.restart()
 
     def _exited(
         self, index: int, pid: int, status: int | None, reason: str | None, *, by_kill: bool
@@ -319,7 +378,7 @@ class Supervisor:
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
         planned = words[block + lay.B_STATE] == lay.RETIRED
-        self.burial.bury(index, pid, status)
+        cause = self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
         slot.alive = False
@@ -327,7 +386,21 @@ class Supervisor:
         if not planned:
             self.deaths += 1
             if slot.ready:
-                _LOG.info("worker %s (pid %s) died: %s", index, pid, obituary.how(status))
+                why = obituary.how(status) + (f"; suspected cause: {cause}" if cause else "")
+                why += f" because {slot.why}" if slot.why else ""
+                self._pool.events.note("died", why, worker=index, pid=pid)
+        elif not self._stopping:
+            unfit = "a task has left it unfit for others" if status == UNFIT else None
+            why = (
+                slot.why
+                or unfit
+                or (
+                    f"it has run {self._pool.options.max_tasks} tasks (max_tasks_per_child)"
+                    if slot.wanted
+                    else "no task blocks any more"
+                )
+            )
+            self._pool.events.note("recycled", why, worker=index, pid=pid)
         if reason:
             slot.reason = reason
         self._start_again(slot, failed=not slot.ready, by_kill=by_kill)
@@ -344,11 +417,15 @@ class Supervisor:
             # nothing about the next one.
             slot.start_at = time.monotonic() + 2 * _BACKOFF_S
             return
+        slot.failures += 1
+        why = slot.reason or "its process ended before it was ready"
         if self._spares.has(slot):
+            self._pool.events.note("start_failed", why, worker=self._slots.index(slot))
             self._spares.failed(slot)
             return
-        slot.failures += 1
-        if slot.failures >= _TRIES and self.failed is None:
+        # While others do the work, one that cannot be started is tried again and again.
+        others = any(one.alive and one.ready for one in self._slots if one is not slot)
+        if slot.failures >= _TRIES and not others and self.failed is None:
             self._fail(
                 PoolFailed(
                     f"a worker could not be started {slot.failures} times in a row"
@@ -356,14 +433,34 @@ class Supervisor:
                 )
             )
             return
-        slot.start_at = time.monotonic() + _BACKOFF_S * 2**slot.failures
+        delay = min(_BACKOFF_S * 2**slot.failures, _BACKOFF_MOST_S)
+        slot.start_at = time.monotonic() + delay
+        if self.failed is None:
+            self._pool.events.note(
+                "start_failed", f"{why}; tried again in {delay:g} s", worker=self._slots.index(slot)
+            )
+
+    def _look_at_pinned(self) -> None:
+        """Tell once of each worker that keeps children because they cannot be pickled."""
+        pool = self._pool
+        if not pool.events.wanted("pinned"):
+            return
+        words = pool.segment.words
+        for worker in range(words[lay.H_LIVE]):
+            slot = self._slots[worker]
+            if words[pool.layout.block(worker) + lay.B_PINNED] and not slot.pinned:
+                slot.pinned = True
+                why = "their function, arguments or results cannot be pickled (pinned)"
+                pool.events.note("pinned", why, worker=worker, pid=slot.last_pid)
 
     def _take_notices(self) -> None:
         notices = self._pool.leader.notices
         while notices:
-            worker, kind, _pid, payload = notices.popleft()
+            worker, kind, pid, payload = notices.popleft()
             slot = self._slots[worker]
             if kind == rec.R_READY:
+                self._pool.events.note("started", worker=worker, pid=pid)
+                self._memory.look_at_new()
                 slot.ready = True
                 slot.failures = 0
                 slot.reason = None
@@ -378,7 +475,6 @@ class Supervisor:
             else:
                 error = failure.decode_exception(payload)
                 slot.reason = f"the initializer failed: {type(error).__name__}: {error}"
-                _LOG.warning("the initializer failed in a replacement of worker %s", worker)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -387,6 +483,7 @@ class Supervisor:
         self.failed = error
         self._populated.set()
         pool = self._pool
+        pool.events.note("failed", str(error) or repr(error))
 
         def own() -> PoolFailed:
             copy = PoolFailed(str(error))
@@ -402,19 +499,26 @@ class Supervisor:
         make: Callable[[], BaseException],
         make_running: Callable[[Task], BaseException] | None = None,
     ) -> None:
-        """Fail what is open with an error of its own each; what runs now with `make_running`."""
+        """Fail what is open with an error of its own each; what runs now with `make_running`.
+
+        That is the case of a close, which wants to know which is which.
+        """
         pool = self._pool
         pool.dispatcher.held = True
         waiting: list[Any] = pool.ready.items()
-        for item in [*waiting, *pool.dispatcher.inflight.values()]:
+        apart = list(self.alone.waiting)
+        self.alone.clear()
+        for item in [*waiting, *apart, *pool.dispatcher.inflight.values()]:
             future = getattr(item, "future", None)
             if future is not None and not future.done():
                 future._ending = True
                 running = make_running if pool.is_running(item) else None
                 error = make() if running is None else running(item)
+                (self.unstarted if running is None else self.killed).add(id(future))
                 pool.leader.finished.append((future, None, _raises(error), True))
         for run in list(pool.runs):
-            run.abandon(make)
+            if run.abandon(make, make_running):
+                self.killed.add(id(run))
         for item in waiting:
             pool.ready.pop(item)
         for task in list(pool.dispatcher.inflight.values()):
@@ -444,11 +548,13 @@ class Supervisor:
             words[pool.layout.block(worker) + lay.B_STOP] = 1
             pool.bells[worker].wake()
         try:
+            # crash-point: end.stopping
             self._launcher.stop(0.0 if self.kill_now or self.failed is not None else _LEAVE_S)
         except OSError:
             _LOG.exception("the pool's processes could not all be ended in time")
         finally:
             self._launcher.close()
+            self._look_at_pinned()
             self._settle_finished()
             pool.last_stats = pool.stats()
             pool.close_files(unmap=self._enter_for_good())

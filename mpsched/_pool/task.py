@@ -29,7 +29,8 @@ class Task:
         future: its outcome; None for a piece of a map.
         run, start, end, items: the map that a piece belongs to, its items and their indices.
         parts: first indices of the blocks of its results that came.
-        killed: why its worker is being ended ("timeout", "cancel"), or None.
+        killed: why its worker is being ended ("timeout", "cancel", "memory"), or None.
+        why: the same in words, where there is more to say.
     """
 
     # Read where an instance has not been given its own: most tasks never need more than these.
@@ -38,6 +39,7 @@ class Task:
     place = 0
     cancelled = False
     killed: str | None = None
+    why: str | None = None
     key: float | None = None  # its place in a queue with aging
     holds: Any = None
     options: Options = DEFAULT

@@ -5,6 +5,7 @@ See README.md, "Trees". Supervisor only.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -16,6 +17,7 @@ from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
     from mpsched._pool.core import Pool
+    from mpsched._pool.obituary import Death
     from mpsched._pool.task import Task
 
 LOOK_S: Final = 0.005
@@ -27,15 +29,22 @@ _LOCK_S: Final = 0.05
 _OURS: Final = 2
 """CANCEL word of a lost root: set by this class, and not by anybody who wants it cancelled."""
 _OPEN: Final = frozenset({st.QUEUED, st.CLAIMED, st.RUNNING, st.DYING})
-_WORDS: Final = (lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCKED, lay.B_WANT)
+_WORDS: Final = (
+    *(lay.B_FORKS, lay.B_RUN, lay.B_WAITS, lay.B_JOINING, lay.B_BLOCKED, lay.B_WANT),
+    lay.B_KILL,  # the next process of this index is another one
+)
 
 
 class _Dying(NamedTuple):
-    """A child that died with its thief, and what is below it elsewhere: handles and idents."""
+    """A child that died with its thief, and what is below it elsewhere: handles and idents.
+
+    From `deadline` on (`time.monotonic()`) whoever runs a part of it is ended.
+    """
 
     thief: int
     handle: int
     parts: list[tuple[int, int]]
+    deadline: float = math.inf
 
 
 class Lost(NamedTuple):
@@ -44,9 +53,7 @@ class Lost(NamedTuple):
     task: Task
     key: int
     deadline: float
-    worker: int
-    pid: int
-    status: int | None
+    end: Death
     started: int
 
 
@@ -127,14 +134,17 @@ class Trees:
         for handle, word in zip(every, self._states(every), strict=True):
             if word == claimed:
                 table.state[handle] = st.word(st.RETURNED, layout.home_of(handle))
+                # crash-point: trees.returned
             elif word == running:
                 # How it died, for home's WorkerDied: before the state word, which says LOST.
                 table.length[handle] = (status or 0) & 0xFFFFFFFF
                 table.started[handle] = pid
                 below = [part for part in parts if part[1] >= table.below[handle]]
                 table.state[handle] = st.word(st.DYING if below else st.LOST, thief)
+                # crash-point: trees.told
                 if below:
-                    self._dying.append(_Dying(thief, handle, below))
+                    deadline = time.monotonic() + _GRACE_S
+                    self._dying.append(_Dying(thief, handle, below, deadline))
 
     def _states(self, handles: range) -> list[int]:
         words: list[int] = self._pool.table.state[handles.start : handles.stop].tolist()
@@ -175,8 +185,8 @@ class Trees:
         """Whether `task` is lost and its children are still waited for."""
         return task.id in self.waiting
 
-    def wait_for(self, task: Task, index: int, pid: int, status: int | None, started: int) -> bool:
-        """Take over a root that died with worker `index`, which is buried, if others run parts of it.
+    def wait_for(self, task: Task, end: Death, started: int) -> bool:
+        """Take over a root that died with its worker, which is buried, if others run parts of it.
 
         Returns:
             False: nobody does, and what becomes of it can be settled now.
@@ -189,7 +199,8 @@ class Trees:
         if not table.cancel[handle]:
             table.cancel[handle] = _OURS
         deadline = time.monotonic() + max(task.options.grace, _GRACE_S)
-        self.waiting[task.id] = Lost(task, key, deadline, index, pid, status, started)
+        self.waiting[task.id] = Lost(task, key, deadline, end, started)
+        # crash-point: trees.waiting
         return True
 
     def check(self) -> list[Lost]:
@@ -211,6 +222,7 @@ class Trees:
                 continue  # the pool has failed meanwhile, and its future with it
             if self._pool.table.cancel[handle] == _OURS:
                 self._pool.table.cancel[handle] = 0
+            # crash-point: trees.settled
             ended.append(lost)
         return ended
 
@@ -220,11 +232,27 @@ class Trees:
         state, ident = pool.table.state, pool.table.ident
         for handle, was in dying.parts:
             if state[handle] & 255 in _OPEN and ident[handle] == was:
+                if time.monotonic() >= dying.deadline:
+                    self._end_below(dying)
                 return False
         if state[dying.handle] == st.word(st.DYING, dying.thief):
             state[dying.handle] = st.word(st.LOST, dying.thief)
+            # crash-point: trees.died
             pool.bells[pool.layout.home_of(dying.handle)].wake()
         return True
+
+    def _end_below(self, dying: _Dying) -> None:
+        """End the workers that run, or hold, what is below a child that is DYING; never the root's own.
+
+        Such a worker may run other parts of the same root too; they are lost with it, as with any thief.
+        """
+        table = self._pool.table
+        for handle, was in dying.parts:
+            state, worker = st.parts(table.state[handle])
+            if state not in {st.CLAIMED, st.RUNNING} or table.ident[handle] != was:
+                continue
+            if table.state[table.place[handle]] != st.word(st.RUNNING, worker):
+                self.end_part(worker, table.root[handle], "what it runs is below a child that died")
 
     def _kill(self, workers: list[int], key: int) -> None:
         """End the workers that run parts of a root, unless they have just come to the end of it.
@@ -236,9 +264,20 @@ class Trees:
         for worker in workers:
             words[layout.block(worker) + lay.B_KILL] = key
         fence()
+        # crash-point: trees.named
         for worker in workers:
             if words[layout.block(worker) + lay.B_RUN] == key:
-                self._pool.supervisor.kill(worker, signal.SIGKILL)
+                self._pool.supervisor.kill(worker, signal.SIGKILL, "its root is lost elsewhere")
+
+    def end_part(self, worker: int, key: int, why: str) -> bool:
+        """End a worker that runs a part of a root, unless it has just come to the end of it."""
+        words, block = self._pool.segment.words, self._pool.layout.block(worker)
+        words[block + lay.B_KILL] = key
+        fence()
+        if words[block + lay.B_RUN] == key:
+            return self._pool.supervisor.kill(worker, signal.SIGKILL, why)
+        words[block + lay.B_KILL] = 0
+        return False
 
     def _spare(self, key: int) -> None:
         words, layout = self._pool.segment.words, self._pool.layout

@@ -4,8 +4,6 @@ See README.md, "Layout". All offsets are in 8-byte words unless the name says by
 only process that stores to the word at that time; everybody may read.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 MAGIC: Final = int.from_bytes(b"MPSCHED1", "little")
@@ -60,7 +58,7 @@ B_RUN: Final = (
 B_WAITS: Final = 34  #      0, 1 + the worker from whom it wants work, or WAITS_ANY
 B_JOINING: Final = 35  #    0, or 1 + handle of the child that it waits for
 B_BLOCKED: Final = 36  #    how many `blocking()` are open in its task
-B_SPAWNED: Final = 37  #    children that left the private end, or were spawned the long way
+B_SPAWNED: Final = 37  #    children that were spawned the long way
 B_PUBLISHED: Final = 38  #  children pushed into the ring
 B_PINNED: Final = 39  #     children that cannot be pickled
 B_CHILD_STEALS: Final = 40  # children taken from other rings
@@ -76,8 +74,12 @@ B_HOME_NS: Final = 48  #    mean nanoseconds of this home's children elsewhere
 B_WANT: Final = (
     56  #       a hint, stored by thieves (1) and by the worker (0): look at the WAITS words
 )
-B_SPARE: Final = 57  #      parent: 1 = this worker stands in for one that blocks
+B_SPARE: Final = (
+    57  #      parent: not 0 = STOP is heeded between any two tasks: 1 = a spare, or WATCHED
+)
 BLOCK_WORDS: Final = 64
+
+WATCHED: Final = 2  #       a worker that may be told to make room for a new one
 
 WAITS_ANY: Final = (1 << 64) - 1
 
@@ -88,6 +90,9 @@ LINGERING: Final = 4  # awake and idle: it looks at its inbox, and needs no bell
 RETIRED: Final = 3  # it leaves by itself: its exit is no death
 JOINING: Final = 5  # it sleeps until a child elsewhere is finished, or may take descendants of it
 BLOCKED: Final = 6  # its task blocks, and says so
+
+IDLE: Final = frozenset({PARKED, LINGERING})
+"""Nothing runs, and nothing is claimed."""
 
 # --- inbox and ring of children, per worker: header and slots -------------------------------------
 #   writer: whoever holds the lock (parent, or home: tail; owner and thieves: head); inbox: lock w,
@@ -159,7 +164,7 @@ class Layout(NamedTuple):
         children: int = 256,
         child_bytes: int = 4096,
         ring_slots: int = 256,
-    ) -> Layout:
+    ) -> "Layout":
         """Lay out a segment.
 
         `entries`, `inbox_slots`, `result_words`, `children` and `ring_slots` are powers of two.

@@ -55,4 +55,5 @@ class KernelLocks:
 
     def close(self) -> None:
         """Close the file; this drops every lock that this process holds in it."""
-        os.close(self.fd)
+        fd, self.fd = self.fd, -1  # the number may be another file's at once
+        os.close(fd)

@@ -12,7 +12,8 @@ import errno
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, NamedTuple, Protocol, final
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from mpsched._shm import mapping, memfile, payloads
 
@@ -121,7 +122,10 @@ class Block:
         mine = _carried(device, inode)
         if mine is None:
             mine = open_kept(pid, fd, (device, inode), writable=True)
-        return _known.setdefault(token, cls(token, mine, size))
+        block = _known.setdefault(token, cls(token, mine, size))
+        if keeping:
+            _recent.append(block)
+        return block
 
     def reference(self) -> Reference:
         """Return what stands for this block in a pickle, and tell `collect`."""
@@ -147,6 +151,20 @@ class Block:
 
 # The blocks that this process has, by token. An array that is received twice is mapped once.
 _known: weakref.WeakValueDictionary[int, Block] = weakref.WeakValueDictionary()
+
+keeping = False
+"""Whether blocks that are received now are kept until `let_go`: a worker does, for stolen children."""
+
+_recent: Final[deque[Block]] = deque(maxlen=16)
+
+
+def let_go() -> None:
+    """Let go of blocks that were kept because the next child may need them, too.
+
+    To map and unmap a large array costs more than many children of a loop over it.
+    """
+    _recent.clear()
+
 
 if hasattr(os, "register_at_fork"):
     # A child opens what it is sent by descriptors of its own.

@@ -61,10 +61,14 @@ class Segment:
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         return cls(anonymous_file("mpsched-segment", size), size)
 
-    def close(self) -> None:
-        """Unmap and close. A view that somebody still holds keeps the mapping until it goes."""
-        with contextlib.suppress(BufferError):
-            self.words.release()
-            self.bytes.release()
-            self._map.close()
+    def close(self, *, unmap: bool = True) -> None:
+        """Unmap and close. A view that somebody still holds keeps the mapping until it goes.
+
+        Without `unmap` that is so for the views of this object too: somebody may be about to use them.
+        """
+        if unmap:
+            with contextlib.suppress(BufferError):
+                self.words.release()
+                self.bytes.release()
+                self._map.close()
         os.close(self.fd)

@@ -43,6 +43,13 @@ WEAK: Final = not _X86
 """Whether stores may also be seen in another order than they were made: then `fence` goes between."""
 
 
+class Damaged(RuntimeError):
+    """A word of the segment says what no process of the pool can have written. See README.md, "Damage".
+
+    Raised by whoever is about to follow it. It ends a worker, and fails the pool if the parent meets it.
+    """
+
+
 def signed(word: int) -> int:
     """Return the two's complement value of an unsigned 64-bit word."""
     return word - (1 << 64) if word >> 63 else word

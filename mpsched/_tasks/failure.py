@@ -10,16 +10,21 @@ import reprlib
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import codec
-from mpsched.errors import RemoteError
+from mpsched.errors import DecodeError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from traceback import TracebackException
     from types import TracebackType
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _TEXT_MOST: Final = 50_000
 """Characters of a traceback text that are kept, half of them from each end."""
+
+_FRAMES_MOST: Final = 2_000
+_FRAMES_SHOWN: Final = 100
+"""Of a traceback with more frames than that, so many are shown from each end: each takes a millisecond."""
 
 _NEVER_OUT_OF_BAND: Final = 1 << 62
 
@@ -71,6 +76,20 @@ def decode_exception(data: bytes | bytearray | memoryview) -> BaseException:
     Raises:
         KeyboardInterrupt: Ctrl-C.
     """
+    try:
+        return _decode(data)
+    except (
+        Exception
+    ) as damaged:  # what is in it are plain types, and what is theirs is caught below
+        error = DecodeError(
+            f"an error came from a worker, and cannot be read ({_class_name(damaged)}: "
+            f"{short_text(damaged)})"
+        )
+        error.__cause__ = damaged
+        return error
+
+
+def _decode(data: bytes | bytearray | memoryview) -> BaseException:
     body, with_args, text, note, task_id, class_name, message, notes = pickle.loads(data)
     why = "it cannot be pickled and unpickled"
     exc: BaseException | None = None
@@ -141,12 +160,35 @@ def remote_traceback(exc: BaseException) -> str:
     """
     from traceback import TracebackException
 
-    shown = TracebackException(type(exc), exc, _of_user(exc.__traceback__), compact=True)
+    shown = TracebackException(
+        type(exc), exc, _of_user(exc.__traceback__), compact=True, lookup_lines=False
+    )
+    _shorten(shown)
     text = "".join(shown.format())
     if len(text) > _TEXT_MOST:
         half = _TEXT_MOST // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
     return text
+
+
+def _shorten(shown: TracebackException) -> None:
+    """Leave out what is in the middle of long tracebacks: the end of a stack has tens of thousands."""
+    from traceback import FrameSummary
+
+    todo, seen = [shown], {id(shown)}
+    while todo:
+        one = todo.pop()
+        stack = one.stack
+        if len(stack) > _FRAMES_MOST:
+            left_out = len(stack) - 2 * _FRAMES_SHOWN
+            gap = FrameSummary(
+                f"<{left_out:,} frames left out>", 0, "...", lookup_line=False, line=""
+            )
+            stack[_FRAMES_SHOWN:-_FRAMES_SHOWN] = [gap]
+        for other in (one.__cause__, one.__context__, *(one.exceptions or ())):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                todo.append(other)
 
 
 def _of_user(traceback: TracebackType | None) -> TracebackType | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
+from mpsched._shm.words import Damaged
 from mpsched._tasks import codec, functions
 
 if TYPE_CHECKING:
@@ -94,10 +95,17 @@ class FunctionReader(dict[int, "Callable[..., Any]"]):
         self._words = words
         self._table = layout.function_table
         self._area = layout.function_area * 8
+        self._slots = layout.function_slots
+        self._most = layout.function_bytes
 
     def __missing__(self, number: int) -> Callable[..., Any]:
-        at = self._area + self._words[self._table + 2 * (number - 1)]
+        if not 0 < number <= self._slots:
+            raise Damaged(f"function number {number} of {self._slots}")
+        offset = self._words[self._table + 2 * (number - 1)]
         size = self._words[self._table + 2 * (number - 1) + 1]
+        if offset + size > self._most:
+            raise Damaged(f"function {number} lies at {offset}, {size} bytes of {self._most}")
+        at = self._area + offset
         text = bytes(self._bytes[at : at + size])
         if text.startswith(b"\0"):
             fn = codec.loads_callable(text[1:])

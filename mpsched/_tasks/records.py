@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._shm.layout import B_TOLD, R_HEAD, R_TAIL, RESULT_HEADER, Layout
-from mpsched._shm.words import WEAK, fence
+from mpsched._shm.words import WEAK, Damaged, fence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,11 +131,13 @@ class ResultWriter:
             self._doubles[position + 3] = value
         else:
             ring[position + 3] = int(value) & MASK64
+        # crash-point: result.write.words
         self._at = tail + HEAD_WORDS
         if WEAK:
             fence()
         # Pairs with the reader's load of TAIL in ResultReader.take.
         self._words[self._tail] = tail + HEAD_WORDS
+        # crash-point: result.write.tail
 
     def write_payload(
         self, ident: int, handle: int, kind: int, ns: int, payload: bytes, value: int = 0
@@ -159,10 +161,12 @@ class ResultWriter:
         ring[position + 3] = value
         at = (position + HEAD_WORDS) * 8
         self._bytes[at : at + size] = payload
+        # crash-point: result.payload.words
         self._at += need
         if WEAK:
             fence()
         self._words[self._tail] = self._at
+        # crash-point: result.payload.tail
 
     def _reserve(self, need: int) -> int:
         """Wait for `need` neighbouring words; return where they start."""
@@ -211,8 +215,22 @@ class ResultReader:
         return bool(self._words[self._head] == self._words[self._tail])
 
     def waiting(self) -> int:
-        """Return the most records there can be; a hint, as `empty`."""
-        return int(self._words[self._tail] - self._words[self._head] + HEAD_WORDS - 1) // HEAD_WORDS
+        """Return the most records there can be; a hint, as `empty`.
+
+        Raises:
+            Damaged: There are fewer than none, or more than there is room for.
+        """
+        # The reader alone moves HEAD, and a TAIL that is late is a smaller one.
+        length: int = self._words[self._tail] - self._words[self._head]
+        if not 0 <= length <= self._capacity:
+            raise self._damaged(f"{length} words wait in it")
+        return (length + HEAD_WORDS - 1) // HEAD_WORDS
+
+    def _damaged(self, what: str) -> Damaged:
+        return Damaged(
+            f"the result ring of worker {self.worker} is damaged: {what}; it has {self._capacity} words. "
+            "Something has written into the shared memory of this pool"
+        )
 
     def told(self) -> bool:
         """Whether something is left of what the worker has told of; a hint, as `empty`."""
@@ -223,6 +241,9 @@ class ResultReader:
 
         The payload of a record is its value where the kind says it all (R_NONE to R_FLOAT), else the
         payload bytes.
+
+        Raises:
+            Damaged: A record reaches beyond what was published.
         """
         words, ring, mask = self._words, self._ring, self._capacity - 1
         head, tail = words[self._head], words[self._tail]
@@ -232,7 +253,7 @@ class ResultReader:
         payload: Any
         heads: list[int] = []  # words of the ring from `base` on, fetched in one go
         base = at = 0
-        while head != tail and len(found) < limit:
+        while head < tail and len(found) < limit:
             position = head & mask
             if at + HEAD_WORDS > len(heads) or base + at != position:
                 stop = min(position + _FETCH, position + (tail - head), self._capacity)
@@ -241,8 +262,13 @@ class ResultReader:
             ident = heads[at]
             if not ident:
                 head += self._capacity - position
+                if head > tail:
+                    raise self._damaged("a record without a task")
                 continue
-            about, ns, value = heads[at + 1 : at + HEAD_WORDS]
+            try:
+                about, ns, value = heads[at + 1 : at + HEAD_WORDS]
+            except ValueError:
+                raise self._damaged("its last record does not end in it") from None
             size = about >> 32
             kind = (about >> 24) & 255
             head += HEAD_WORDS
@@ -255,6 +281,8 @@ class ResultReader:
             else:
                 payload = plain_value(kind, value)
             found.append((ident, about & 0xFFFFFF, kind, ns, payload, value))
+        if head > tail:
+            raise self._damaged("its last record does not end in it")
         return found, head
 
     def take_plain(self, limit: int) -> tuple[list[int], int]:

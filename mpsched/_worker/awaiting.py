@@ -90,6 +90,7 @@ def wait(record: Away) -> None:
         while not _step(worker, record):
             if _run_own(worker, record, aside) or _leap(worker, record):
                 fruitless = 0
+                lingered = False  # who has just given something may give more at once
                 continue
             if not lingered:
                 lingered = True
@@ -167,10 +168,12 @@ def _advance(worker: Worker, record: Away) -> int:
         with worker.ring(worker.deque):
             ours = worker.deque.take_back(entry)
         if ours:
+            # crash-point: join.taken-back
             worker.words[worker.block + lay.B_TAKEN_BACK] += 1
             publish.free(worker, record)
             record.kind = PINNED
     elif phase == st.RETURNED:
+        # crash-point: join.returned
         cancelled = table.cancel[entry]
         publish.free(worker, record)
         record.kind = PINNED
@@ -284,6 +287,7 @@ def _leap(worker: Worker, record: Away) -> bool:
 
         taken = stolen.take(worker, runner, still)
         if taken is not None:
+            # crash-point: join.leapt
             stolen.run(worker, taken)
             return True
     return False
@@ -296,20 +300,33 @@ def _changed(worker: Worker, record: Away, word: int) -> bool:
     return any(len(worker.deques[runner]) for runner, *_ in _runners(worker, record))
 
 
+def _ask(worker: Worker, word: int) -> None:
+    """Ask the worker that runs the awaited child for what is below it; pairs with publish.answer."""
+    if word & 255 == st.RUNNING:
+        words, layout, runner = worker.words, worker.config.layout, word >> 8
+        words[worker.block + lay.B_WAITS] = 1 + runner
+        words[layout.block(runner) + lay.B_WANT] = 1
+
+
 def _linger(worker: Worker, record: Away) -> bool:
-    """Look for some microseconds before sleeping; True if something came.
+    """Ask, and look for some microseconds before sleeping; True if something came.
 
     To be woken takes longer than many children do.
     """
     entry = record.entry
     if record.kind != PUBLISHED:
         return True
+    words, waits = worker.words, worker.block + lay.B_WAITS
     word = worker.table.state[entry]
-    until = time.monotonic_ns() + int(worker.settings.linger_s * 1e9)
-    while time.monotonic_ns() < until:
-        if _changed(worker, record, word):
-            return True
-        os.sched_yield()
+    until = time.monotonic_ns() + int(worker.settings.fork_linger_s * 1e9)
+    try:
+        _ask(worker, word)
+        while time.monotonic_ns() < until:
+            if _changed(worker, record, word):
+                return True
+            os.sched_yield()
+    finally:
+        words[waits] = 0
     return False
 
 
@@ -327,27 +344,25 @@ def _rung(worker: Worker, patience: float) -> bool:
 
 def _sleep(worker: Worker, record: Away) -> bool:
     """Sleep until the child has ended or something below it can be had; False if it did not sleep."""
-    settings, words, layout = worker.settings, worker.words, worker.config.layout
+    settings, words = worker.settings, worker.words
     block, entry = worker.block, record.entry
     word = worker.table.state[entry]
-    phase, runner = word & 255, word >> 8
-    if record.kind != PUBLISHED or phase not in {st.CLAIMED, st.RUNNING, st.DYING}:
+    if record.kind != PUBLISHED or word & 255 not in {st.CLAIMED, st.RUNNING, st.DYING}:
         return False
     slept = False
     patience = settings.patience_s
     worker.flush_stdio()
     try:
-        if phase == st.RUNNING:
-            # Its worker is asked for what is below the child; pairs with publish.answer.
-            words[block + lay.B_WAITS] = 1 + runner
-            words[layout.block(runner) + lay.B_WANT] = 1
+        _ask(worker, word)
         words[block + lay.B_JOINING] = 1 + entry
         words[block + lay.B_STATE] = lay.JOINING
         # Pairs with the thief's "DONE, fence, read STATE" (stolen.run), and with the parent's (trees.py).
         fence()
+        # crash-point: join.announced
         while not _changed(worker, record, word):
             words[block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: join.looked
             if _rung(worker, patience):
                 break
             # Nobody answered: ask the helper, which can while that worker's main thread computes.
@@ -355,6 +370,7 @@ def _sleep(worker: Worker, record: Away) -> bool:
                 worker.helper_bells[other].wake()
             patience = min(patience * 2, settings.park_first_s)
     finally:
+        # crash-point: join.woken
         words[block + lay.B_STATE] = lay.AWAKE
         words[block + lay.B_WAITS] = 0
         words[block + lay.B_JOINING] = 0

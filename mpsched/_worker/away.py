@@ -584,9 +584,15 @@ def phase_of(handle: Handle[Any]) -> str:
 
 def name_of(handle: Handle[Any]) -> str:
     """Return the name of a child's function, for its repr."""
-    fn = handle._fn
-    if type(fn) is Away:
-        fn = fn.fn
+    from mpsched._worker import long
+
+    record = handle._fn
+    call = record if type(record) is Away else None
+    fn = record if call is None else call.fn
     if fn is None or fn is _done:
         return "a child"
+    if call is None:
+        fn, _, _ = long.call_of(fn, handle._x, handle._rest)
+    else:
+        fn, _, _ = long.call_of(fn, call.x, call.rest)
     return getattr(fn, "__qualname__", type(fn).__qualname__)

@@ -71,6 +71,7 @@ class blocking:  # noqa: N801 - the public name is used like a keyword
             words[block + lay.B_UNCOMPENSATED] += 1
         # The supervisor looks at the words of all workers when it is rung.
         fence()
+        # crash-point: block.said
         worker.collector_bell.wake()
         return self
 
@@ -84,6 +85,7 @@ class blocking:  # noqa: N801 - the public name is used like a keyword
         if worker is None or self._generation != _generation:
             return  # its task ended before it (in a generator that was left alone)
         words, block = worker.words, worker.block
+        # crash-point: block.over
         words[block + lay.B_BLOCKED] -= 1
         if not words[block + lay.B_BLOCKED]:
             words[block + lay.B_STATE] = lay.AWAKE

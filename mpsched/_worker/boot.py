@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import io
 import os
 import pickle
 import signal
 import sys
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpsched._worker import control, lifeline
 from mpsched._worker.environment import BootSpec, apply, snapshot
@@ -22,6 +23,8 @@ __all__ = ["BootSpec", "enter_process", "enter_worker", "load", "role", "run", "
 
 # Exit code of a worker that never reached its entry; the reason travels in a FAILED record.
 BOOT_FAILED = 78
+
+_PRELOAD = "named in preload="
 
 _role = "parent"
 
@@ -89,11 +92,11 @@ def preload(names: Iterable[str], check: Callable[[str], None] | None = None) ->
     for name in names:
         try:
             importlib.import_module(name)
+            if check is not None:
+                check(name)
         except BaseException as error:
-            error.add_note(f"while importing {name!r}, named in preload=")
+            error.add_note(f"while importing {name!r}, {_PRELOAD}")
             raise
-        if check is not None:
-            check(name)
 
 
 def resolve(entry: str) -> Callable[[BootSpec, int, int], object]:
@@ -118,7 +121,32 @@ def enter_worker(index: int) -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+    own_children()
+    line_by_line()
     name_process(f"mpsched-w{index}")
+
+
+def own_children() -> None:
+    """Let `multiprocessing` end the children of this process when it leaves, and no other's.
+
+    Where it was loaded before the fork, it has registered its exit function before, and knows the
+    children of the program: what it does itself in a process that it forks.
+    """
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process._children = set()  # noqa: SLF001
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._finalizer_registry.clear()  # noqa: SLF001
+        util._run_after_forkers()  # noqa: SLF001
+        atexit.register(util._exit_function)  # noqa: SLF001
+
+
+def line_by_line() -> None:
+    """Write each line of standard output when it ends: a worker may be killed at any time."""
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(line_buffering=True)
 
 
 def name_process(name: str) -> None:
@@ -157,7 +185,7 @@ def leave(status: int) -> NoReturn:
             try:
                 if stream is not None:
                     stream.flush()
-            except (OSError, ValueError):
+            except BaseException:  # it may be a task's own object
                 status = status or 120
         os._exit(status & 0xFF)
 
@@ -172,6 +200,7 @@ def spawned() -> NoReturn:
     report = socket.socket(fileno=report_fd)
     try:
         lifeline.tie(line)
+        # crash-point: newborn.exec-tied
         spec = load(spec_fd)
         enter_process(spec, "worker")
         enter_worker(index)
@@ -188,10 +217,19 @@ def spawned() -> NoReturn:
 
 
 def explain(error: BaseException) -> str:
-    """Return the error with its traceback, as a text."""
+    """Return the error with its traceback, as a text; of a preloaded module only with its own lines."""
     import traceback
 
-    return "".join(traceback.format_exception(error)).rstrip()
+    whole = traceback.TracebackException.from_exception(error)
+    if any(_PRELOAD in note for note in getattr(error, "__notes__", ())):
+        runtime = (
+            os.path.dirname(__file__),
+            os.path.dirname(importlib.__file__),
+            "<frozen importlib",
+        )
+        whole.stack[:] = [one for one in whole.stack if not one.filename.startswith(runtime)]
+    text = "".join(whole.format()).rstrip()
+    return text if whole.stack else text.removeprefix("Traceback (most recent call last):\n")
 
 
 def _ignore_interrupt(_number: int, _frame: object) -> None:

@@ -241,6 +241,7 @@ class Chunk:
             took = (now - before) / (stop - start)
             if now - worker.last_flush_ns >= worker.tell_ns:
                 self._ring_if_due(now, took)
+            worker.look(now)
             start = words[progress]
             if took >= 2 * short_ns or not self._plain or hot.forking:
                 self._short = False
@@ -262,6 +263,7 @@ class Chunk:
             self.flush()
         self._ring_if_due(now, took)
         self._flushed_ns = now
+        self._worker.look(now)
 
     def _ring_if_due(self, now: int, took: float) -> None:
         worker = self._worker
@@ -306,6 +308,7 @@ class Chunk:
             self.closed = True
             where = self.started | len(values) << 32
             results.write_payload(self.ident, self.handle, rec.R_END, spent, data, where)
+            # crash-point: piece.ended
             self._words[worker.block + lay.B_UNSENT] = 0
             return True
 
@@ -367,12 +370,12 @@ class Chunk:
         Nobody can change them. The others are pickled by the main thread, after the block.
         """
         fresh, taken = self._fresh, self._taken
-        for value in fresh[taken:]:
-            if type(value) not in codec.PLAIN_TYPES:
-                break
-            self.values.append(value)
-            taken += 1
-        self._taken = taken
+        upto = taken
+        while upto < len(fresh) and type(fresh[upto]) in codec.PLAIN_TYPES:
+            upto += 1
+        # All or, without memory, none of them.
+        self.values.extend(fresh[taken:upto])
+        self._taken = upto
 
     def _keep(self, start: int, fresh: list[Any]) -> None:
         """Take what a block has returned, pickled unless it is plain."""
@@ -422,6 +425,7 @@ class Chunk:
         if count > self.sent:
             batch = self.values[self.sent : count]
             deliver.part(self._worker, self.ident, self.handle, self.base + self.sent, batch)
+            # crash-point: piece.flushed
             self.sent = count
             if count >= 4096:
                 # Keep the list short; nothing of it is needed any more.
@@ -449,6 +453,8 @@ class Chunk:
             if self.started > keep:
                 self.end = end
                 return False
+            # crash-point: piece.split.kept
             worker.results.write(self.ident, self.handle, rec.R_SPLIT, 0, keep)
+            # crash-point: piece.split.told
             worker.words[worker.block + lay.B_LEFT] = keep - first
             return True

@@ -60,8 +60,51 @@ def run_here(host: Host | None) -> Host | None:
     return before
 
 
+def task_here() -> TaskContext | None:
+    """Return the context of the task that runs in this thread without a worker; else None."""
+    host: Host | None = getattr(_here, "host", None)
+    return None if host is None else host.context()
+
+
 def _host() -> Host | None:
     return getattr(_here, "host", None) or _worker
+
+
+@final
+class Stream:
+    """The random numbers of one task or child, and the numbers of its children.
+
+    Attributes:
+        key: what it depends on; None: on chance.
+        spawned: children so far, which are numbered from 1 on.
+    """
+
+    __slots__ = ("_rng", "key", "spawned")
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key
+        self.spawned = 0
+        self._rng: random.Random | None = None
+
+    @property
+    def rng(self) -> random.Random:
+        """The generator, made when first asked for."""
+        if self._rng is None:
+            import random
+
+            self._rng = random.Random(self.key)  # noqa: S311 - for simulations, not for secrets
+        return self._rng
+
+    def next_key(self) -> str:
+        """Return the key of the next child."""
+        self.spawned += 1
+        return self.key_of(self.spawned)
+
+    def key_of(self, number: int) -> str:
+        """Return the key of a child: as long for the deepest one as for the first."""
+        import hashlib
+
+        return hashlib.blake2b(f"{self.key}/{number}".encode(), digest_size=16).hexdigest()
 
 
 @final
@@ -74,15 +117,14 @@ class TaskContext:
         version: the schedule's version; 0 for a task that was submitted, not scheduled.
     """
 
-    __slots__ = ("_handle", "_rng", "_seed", "_worker", "attempt", "task_id", "version")
+    __slots__ = ("_handle", "_stream", "_worker", "attempt", "task_id", "version")
 
     def __init__(
         self, worker: Host, handle: int, task_id: int, attempt: int, seed: str | None
     ) -> None:
         self._worker = worker
         self._handle = handle
-        self._seed = seed
-        self._rng: random.Random | None = None
+        self._stream = Stream(seed)
         self.task_id = task_id
         self.attempt = attempt
         self.version = 0
@@ -127,16 +169,13 @@ class TaskContext:
 
     @property
     def rng(self) -> random.Random:
-        """A random generator of the task's own.
+        """A random generator of the task's own; in a child, one of the child's own.
 
-        With `options(rng=seed)` it depends on the seed and on the task's place in the batch alone,
+        With `options(rng=seed)` it depends on the seed, on the task's place in the batch and on the
+        child's among the children of its parent alone, in a loop of `mpsched.parallel` on the item's index;
         not on which worker runs it nor on what ran before.
         """
-        if self._rng is None:
-            import random
-
-            self._rng = random.Random(self._seed)  # noqa: S311 - for simulations, not for secrets
-        return self._rng
+        return self._stream.rng
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(

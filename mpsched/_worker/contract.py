@@ -10,7 +10,7 @@ import pickle
 import sys
 import types
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import codec
 from mpsched._worker import long
@@ -92,15 +92,27 @@ def _state_of(fn: Any) -> tuple[Any, ...] | None:
     if isinstance(fn, functools.partial):
         return (fn.args, fn.keywords, _state_of(fn.func))
     if isinstance(fn, types.FunctionType):
-        cells = []
-        for cell in fn.__closure__ or ():
-            # An empty cell is a variable that was not assigned yet.
-            with contextlib.suppress(ValueError):
-                cells.append(cell.cell_contents)
-        return (cells, fn.__defaults__, fn.__kwdefaults__) if cells or fn.__defaults__ else None
+        found: list[Any] = []
+        _add_state_of_function(fn, found, set())
+        return tuple(found) or None
     if isinstance(fn, _BY_IDENTITY):
         return None
     return (fn,)
+
+
+def _add_state_of_function(fn: types.FunctionType, found: list[Any], seen: set[int]) -> None:
+    """Add what a function closes over, and what the functions among that do."""
+    seen.add(id(fn))
+    found += (one for one in (fn.__defaults__, fn.__kwdefaults__) if one)
+    for cell in fn.__closure__ or ():
+        # An empty cell is a variable that was not assigned yet.
+        with contextlib.suppress(ValueError):
+            content = cell.cell_contents
+            if not isinstance(content, types.FunctionType):
+                found.append(content)
+            elif id(content) not in seen:
+                # A decorator's wrapper has the function that it wraps, a recursive one itself.
+                _add_state_of_function(content, found, seen)
 
 
 def _print(value: Any) -> bytes | None:
@@ -151,7 +163,8 @@ def _sentence(fn: Callable[..., Any], number: int, args: Sequence[Any]) -> tuple
         return name, f"{name} changed {what}"
     if number == KEYWORDS:
         return name, f"{name} changed an argument that was given by keyword"
-    code = getattr(fn, "__code__", None)
+    # Of a decorated function, the names that it was written with.
+    code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)
     # A method's first parameter is its object.
     place = number if isinstance(fn, types.MethodType) else number - 1
     if code is not None and place < code.co_argcount:
@@ -206,17 +219,44 @@ class _Held:
         return _Held, ()
 
 
-def on_copy(fn: Callable[..., Any], data: bytes, buffers: list[bytes], _held: _Held) -> Any:
+def on_copy(fn: Callable[..., Any], data: bytes, buffers: list[bytes], held: _Held) -> Any:
     """Call a copied call: a copy of `fn` if it brings something along, and copies of its arguments.
 
     Raises:
         ArgumentChanged: It changed one of them.
     """
-    copied, args, kwargs = codec.decode(data, [bytearray(buffer) for buffer in buffers])
-    fn = copied or fn
-    before = prints(fn, args, kwargs)
-    value = fn(*args, **kwargs)
-    number = changed(before, fn, args, kwargs)
-    if number is not None:
-        raise ArgumentChanged(f"{_sentence(fn, number, args)[1]}; {_REMEDY}")
+    copy = Copy(fn, data, buffers, held)
+    value = copy.fn(*copy.args, **copy.kwargs)
+    copy.check()
     return value
+
+
+@final
+class Copy:
+    """A copied call, opened: what is called, and a look at it afterwards.
+
+    Attributes:
+        fn: the function; `args`, `kwargs`: its arguments.
+    """
+
+    __slots__ = ("_before", "args", "fn", "kwargs")
+
+    def __init__(
+        self, fn: Callable[..., Any], data: bytes, buffers: list[bytes], _held: _Held
+    ) -> None:
+        """Open what `prepare` made: the arguments of `on_copy`."""
+        copied, self.args, self.kwargs = codec.decode(
+            data, [bytearray(buffer) for buffer in buffers]
+        )
+        self.fn = copied or fn
+        self._before = prints(self.fn, self.args, self.kwargs)
+
+    def check(self) -> None:
+        """Look at what the call has done to it.
+
+        Raises:
+            ArgumentChanged: It changed an argument, or what the function brings along.
+        """
+        number = changed(self._before, self.fn, self.args, self.kwargs)
+        if number is not None:
+            raise ArgumentChanged(f"{_sentence(self.fn, number, self.args)[1]}; {_REMEDY}")

@@ -27,6 +27,7 @@ _sent = 0
 
 def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None:
     """Publish the result of a root; a result that cannot be encoded becomes that root's error."""
+    # crash-point: result.made
     kind = type(result)
     results, lock = worker.results, worker.write_lock
     if result is None:
@@ -75,14 +76,12 @@ def part(worker: Worker, ident: int, handle: int, start: int, values: list[Any])
     Each is plain or `Sealed`. Never raises: what finds no memory becomes the items' error.
     """
     results = worker.results
-    data, buffers, held = sealed.pack(values)
     where = start | len(values) << 32
-    if not buffers and not held and len(data) <= results.largest:
-        results.write_payload(ident, handle, rec.R_PART, 0, data, where)
-        return
     try:
-        payload, tag = _large(worker, data, buffers, held)
-    except (OSError, ValueError) as problem:
+        data, buffers, held = sealed.pack(values)
+        small = not buffers and not held and len(data) <= results.largest
+        payload, tag = (data, 0) if small else _large(worker, data, buffers, held)
+    except (OSError, ValueError, MemoryError) as problem:
         if len(values) == 1:
             item_error(worker, ident, handle, start, problem, f"task {ident}: its result")
             return
@@ -90,6 +89,9 @@ def part(worker: Worker, ident: int, handle: int, start: int, values: list[Any])
         half = len(values) // 2
         part(worker, ident, handle, start, values[:half])
         part(worker, ident, handle, start + half, values[half:])
+        return
+    if small:
+        results.write_payload(ident, handle, rec.R_PART, 0, payload, where)
         return
     body = pickle.dumps((tag, payload), 5)
     results.write_payload(ident, handle, rec.R_PART_LARGE, 0, body, where)
@@ -99,6 +101,7 @@ def error(
     worker: Worker, ident: int, handle: int, ns: int, problem: BaseException, note: str
 ) -> None:
     """Publish the error of a root. Never raises."""
+    # crash-point: result.raised
     data = _fitting(worker, ident, problem, note)
     with worker.write_lock:
         worker.results.write_payload(ident, handle, rec.R_ERROR, ns, data)
@@ -159,6 +162,7 @@ def _large(
         # records before this one.
         worker.ring_the_parent()
         transfer.send(worker.payload_socket, payload, tag, also=also)
+        # crash-point: result.large.sent
         return pickle.dumps((inband, payload.spans), 5), tag
     finally:
         payload.close()

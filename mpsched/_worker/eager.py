@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, final
 
 from mpsched._tasks.failure import with_siblings
-from mpsched._worker import contract, depth, hot
+from mpsched._worker import contract, depth, hot, long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +148,7 @@ def spawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
             errors = [one.read() for one in tuple(mine)]
             child.failed(with_siblings(errors[0], errors[1:]), before)
     if child.error is not None and before is None:
+        fn, args, _ = long.call_of(fn, args[0], args[1:]) if args else (fn, args, kwargs)
         fn = args[0] if fn is contract.on_copy else fn
         child.text = f"child {getattr(fn, '__qualname__', type(fn).__qualname__)}"
     return hot.foreign(child)

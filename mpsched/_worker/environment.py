@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping, Sequence
 
 DEFAULT_ENTRY = "mpsched._worker.main:main"
@@ -37,6 +38,16 @@ class Filter(NamedTuple):
     line: int
 
 
+class Console(NamedTuple):
+    """A handler of the root logger that writes to standard error or output, as `basicConfig` makes it."""
+
+    output: bool  # standard output, not error
+    level: int
+    text: str | None  # None: without a formatter
+    dates: str | None
+    style: str
+
+
 class BootSpec(NamedTuple):
     """All that a worker needs to start. Pickled once by the parent; never changed.
 
@@ -49,6 +60,7 @@ class BootSpec(NamedTuple):
         flags: command line of the interpreter, such as `-X dev`.
         cwd: None where the parent's directory no longer existed.
         log_level: of the root logger; None where the parent has not set one.
+        consoles: the handlers of the root logger that write to a standard stream.
     """
 
     parent_pid: int
@@ -65,6 +77,7 @@ class BootSpec(NamedTuple):
     filters: tuple[Filter, ...]
     warn_options: tuple[str, ...]
     log_level: int | None
+    consoles: tuple[Console, ...]
 
 
 def snapshot(
@@ -103,6 +116,7 @@ def snapshot(
         filters=_filters(),
         warn_options=tuple(sys.warnoptions),
         log_level=_log_level(),
+        consoles=_consoles(),
     )
 
 
@@ -124,10 +138,15 @@ def apply(spec: BootSpec) -> None:
     filters += [
         (f.action, f.message, _category(*f.category), f.module, f.line) for f in spec.filters
     ]
-    if spec.log_level is not None:
+    if spec.log_level is not None or spec.consoles:
         import logging
 
-        logging.getLogger().setLevel(spec.log_level)
+        root = logging.getLogger()
+        if spec.log_level is not None:
+            root.setLevel(spec.log_level)
+        if not root.handlers:  # a forked process has the parent's own
+            for console in spec.consoles:
+                root.addHandler(_handler(console))
 
 
 def _with_thread_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -180,6 +199,46 @@ def _log_level() -> int | None:
         return None
     level: int = logging.getLogger().level
     return None if level == logging.WARNING else level
+
+
+def _consoles() -> tuple[Console, ...]:
+    """Return what a worker can write as well as the parent.
+
+    Only what `basicConfig` makes: a handler with filters, with a formatter of the program's own, or for a
+    file, a network or a test does something that nobody but the parent should do, or that cannot be told.
+    """
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return ()
+    found = []
+    for handler in logging.getLogger().handlers:
+        form = handler.formatter
+        plain = type(handler) is logging.StreamHandler and not handler.filters
+        if not plain or handler.stream not in (sys.stderr, sys.stdout):
+            continue
+        output, level = handler.stream is sys.stdout, handler.level
+        if form is None:
+            found.append(Console(output, level, None, None, "%"))
+        elif type(form) is logging.Formatter:
+            style = {
+                logging.PercentStyle: "%",
+                logging.StrFormatStyle: "{",
+                logging.StringTemplateStyle: "$",
+            }.get(type(form._style))  # noqa: SLF001 - a formatter tells its style in no other way
+            if style is not None:
+                found.append(Console(output, level, form._fmt, form.datefmt, style))  # noqa: SLF001
+    return tuple(found)
+
+
+def _handler(console: Console) -> logging.Handler:
+    import logging
+
+    handler = logging.StreamHandler(sys.stdout if console.output else sys.stderr)
+    handler.setLevel(console.level)
+    if console.text is not None:
+        style: Any = console.style
+        handler.setFormatter(logging.Formatter(console.text, console.dates, style))
+    return handler
 
 
 def _category(module: str, name: str) -> type[Warning]:

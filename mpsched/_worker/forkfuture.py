@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 from mpsched._worker import away, hot, scopes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from mpsched._worker.hot import Handle
 
@@ -30,26 +30,8 @@ _called_back: list[ForkFuture[Any]] = []
 """Futures of the running root with callbacks, which are called at its end at the latest."""
 
 
-def submit(
-    fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
-) -> ForkFuture[T]:
-    """Spawn a call of the running task's pool.
-
-    Args:
-        fn: What to call.
-        args: Its positional arguments.
-        kwargs: Its keywords.
-        options: Those of `executor.options` that were given.
-
-    Raises:
-        TypeError: An option of a task of its own, which a child is not.
-    """
-    refused = sorted(set(options) - {"name"})
-    if refused:
-        raise TypeError(
-            f"submit() in a task makes a child of that task, for which {', '.join(refused)} cannot be "
-            "chosen: priority, limits and retries are those of the task. Submit from the program instead"
-        )
+def submit(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForkFuture[T]:
+    """Spawn a call of the running task's pool; return its future."""
     return ForkFuture(hot.spawn(fn, *args, **kwargs))
 
 

@@ -8,6 +8,7 @@ rare lives in `long` and `away`. Nothing in this module takes a lock.
 from __future__ import annotations
 
 from collections import deque
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, final
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ class Handle(Generic[T]):
     def join_in_any_thread(self) -> T:
         """Do what `join` does; takes its place once the program has other threads than the task's own."""
         if long.is_main():
-            return _join(self)
+            mine: T = _join(self)
+            return mine
         value: T = away.join_in_thread(self)
         return value
 
@@ -176,12 +178,21 @@ class Handle(Generic[T]):
         return f"<Handle of {away.name_of(self)}, {away.phase_of(self)}>"
 
 
-_join: Final = Handle.join
+_code: Final = Handle.join.__code__
+_join: Final = FunctionType(_code, globals())
 
 
 def expect_threads() -> None:
-    """From now on joins look which thread they are in, as careful spawns do."""
-    Handle.join = Handle.join_in_any_thread  # type: ignore[method-assign]
+    """From now on joins look which thread they are in, as careful spawns do.
+
+    Their code is exchanged, not the method: `Thread(target=handle.join)` has taken that already.
+    """
+    Handle.join.__code__ = Handle.join_in_any_thread.__code__
+
+
+def forget_threads() -> None:
+    """From now on joins need not look any more."""
+    Handle.join.__code__ = _code
 
 
 class Foreign:

@@ -111,7 +111,8 @@ def linger(worker: Worker) -> bool:
         return False
     inbox, clock = worker.inbox, time.monotonic_ns
     words, state = worker.words, worker.block + lay.B_STATE
-    until = clock() + int(worker.settings.linger_s * 1e9)
+    settings = worker.settings
+    until = clock() + int((settings.fork_linger_s if forks else settings.linger_s) * 1e9)
     try:
         # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
         # here is found by `park`.
@@ -144,6 +145,7 @@ def park(worker: Worker) -> bool:
         words[worker.block + lay.B_WAITS] = lay.WAITS_ANY
         words[state] = lay.PARKED
         fence()
+        # crash-point: park.announced
         ask(worker)
         while True:
             outcome.let_go(worker)
@@ -152,8 +154,11 @@ def park(worker: Worker) -> bool:
                 return slept
             # 3. Sleep; the bell remembers a ring that came between 2 and here.
             victims = others_have_more(worker)
+            if worker.keeps_blocks and (not victims or patience > settings.patience_s):
+                outcome.let_go_of_blocks(worker)
             words[worker.block + lay.B_PARKS] += 1
             slept = True
+            # crash-point: park.looked
             if worker.bell.wait(min(safety, patience) if victims else safety):
                 return True
             if victims:
@@ -163,9 +168,13 @@ def park(worker: Worker) -> bool:
                 patience = min(patience * 2, settings.park_first_s)
                 continue
             if sources(worker):
-                words[worker.block + lay.B_RESCUES] += 1
+                # 5. Who has brought it may be about to ring, this worker or another one that then
+                #    takes it. A lost wake-up is what still lies there when nobody has.
+                if not worker.bell.wait(settings.park_first_s) and sources(worker):
+                    words[worker.block + lay.B_RESCUES] += 1
                 return True
             safety = min(safety * 2, settings.park_most_s)
     finally:
+        # crash-point: park.woken
         words[state] = lay.AWAKE
         words[worker.block + lay.B_WAITS] = 0

@@ -35,8 +35,10 @@ copying: bool | None = None
 """Whether each child gets a copy (`MPSCHED_DEBUG=copy`); None before the first spawn."""
 stealing = False
 """Whether each child runs elsewhere if it can (`MPSCHED_DEBUG=steal`)."""
+streaming = False
+"""Whether the root that runs gives each child a random stream of its own."""
 _watched = False
-"""Whether the audit hook is there, which cannot be taken away."""
+"""Whether the start of a thread is noticed. (An audit hook cannot be taken away.)"""
 
 
 def enter(worker: Worker) -> None:
@@ -103,6 +105,8 @@ def call_of(fn: Any, x: Any, rest: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...
         return call
     if fn is without_arguments:
         return x, (), {}
+    if fn is streams.in_stream:
+        return x[1:]  # type: ignore[no-any-return]
     return fn, (x, *rest), {}
 
 
@@ -121,13 +125,20 @@ def spawn(h: Handle[Any], kwargs: dict[str, Any]) -> Handle[Any]:
         h._fn, h._x, h._rest = fn, x, rest
     if not in_task():
         # (Also in a thread that a task has started.)
-        return hot.outside(fn, () if x is NOTHING else (x, *rest), kwargs)
-    if kwargs:
+        args = () if x is NOTHING else (x, *rest)
+        task = streams.of_caller()
+        if task is not None:
+            fn, args, kwargs = streams.in_stream, (streams.wrap(task, fn, args, kwargs),), {}
+        return hot.outside(fn, args, kwargs)
+    if not hot.forking:
+        begin()
+    if streaming and (task := streams.of_caller()) is not None:
+        call = streams.wrap(task, fn, () if x is NOTHING else (x, *rest), kwargs)
+        h._fn, h._x, h._rest = streams.in_stream, call, ()
+    elif kwargs:
         h._fn, h._x, h._rest = with_keywords, (fn, () if x is NOTHING else (x, *rest), kwargs), ()
     elif x is NOTHING:
         h._fn, h._x = without_arguments, fn
-    if not hot.forking:
-        begin()
     home = _home
     assert home is not None
     home.words[home.block + lay.B_SPAWNED] += 1
@@ -151,15 +162,18 @@ def helping(begins: bool) -> None:
 
 
 def _set_careful() -> None:
-    hot.careful = _helping or _threads or stealing or not hot.forking or bool(copying)
+    hot.careful = _helping or _threads or streaming or stealing or not hot.forking or bool(copying)
 
 
 def begin() -> None:
     """Let the root that runs fork, from its first spawn on."""
-    global _floor
+    global _floor, streaming
     home = _home
     assert home is not None
     _watch_threads()
+    # (The stream of a stolen child is its context's.)
+    seeded = home.seed is not None or home.stolen
+    streaming = bool(seeded) and streams.seeded(home.context()) is not None
     # The root's end finishes what is above it.
     newest = away.newest()
     assert isinstance(newest, hot.Floor), f"the stack holds {newest!r} before a root's first spawn"
@@ -179,7 +193,7 @@ def begin() -> None:
     words[block + lay.B_FORKS] = 1
     # Pairs with the thief's "WAITS, STATE = PARKED, fence, read FORKS" (idle.park): one sees the other.
     fence()
-    if any(words[other] for other in home.waits):
+    if any(words[waits] for _, waits in home.others):
         hot.want[0] = 1
 
 
@@ -258,18 +272,28 @@ def end() -> None:
 def _watch_threads() -> None:
     """From now on see whether the task starts threads: then each spawn asks which one it is in.
 
-    Asking each time costs half of what a spawn may take. What was started before counts already.
+    Asking each time costs half of what a spawn may take. What was started before counts already; a
+    root that finds all of them ended need not ask any more.
     """
-    global _watched
-    if _watched:
-        return
-    _watched = True
-    if len(sys._current_frames()) > _OWN_THREADS:
-        _expect_threads()
-    elif sys.version_info >= (3, 12):
-        sys.addaudithook(_audit)
-    else:
-        _wrap_start()
+    global _threads, _watched
+    if _threads:
+        if not _alone():
+            return
+        _threads = False
+        hot.forget_threads()
+    if not _watched:
+        _watched = True
+        if sys.version_info >= (3, 12):
+            sys.addaudithook(_audit)
+        else:
+            _wrap_start()
+        if not _alone():
+            _expect_threads()
+
+
+def _alone() -> bool:
+    """Whether there are no threads but the worker's own; one that has yet to begin counts."""
+    return len(sys._current_frames()) <= _OWN_THREADS >= threading.active_count()
 
 
 def _expect_threads() -> None:
@@ -288,8 +312,13 @@ def _wrap_start() -> None:
     start = threading._start_new_thread  # type: ignore[attr-defined]
 
     def start_noticed(*args: Any) -> Any:
+        global _watched
+        _watched = False
         _expect_threads()
         threading._start_new_thread = start  # type: ignore[attr-defined]
         return start(*args)
 
     threading._start_new_thread = start_noticed  # type: ignore[attr-defined]
+
+
+from mpsched._worker import streams  # noqa: E402 - made of what stands above

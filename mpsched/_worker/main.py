@@ -6,7 +6,7 @@ import contextlib
 import os
 import pickle
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import codec, failure, records as rec
@@ -14,6 +14,7 @@ from mpsched._worker import (
     awaiting,
     context,
     forked,
+    frames,
     helper,
     idle,
     long,
@@ -21,6 +22,7 @@ from mpsched._worker import (
     publish,
     signals,
 )
+from mpsched._worker.baseline import UNFIT, Baseline
 from mpsched._worker.run import Runner
 from mpsched._worker.worker import Worker
 
@@ -40,6 +42,7 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     codec.enter_worker()
     words, block = worker.words, worker.block
     words[block + lay.B_INCARNATION] = incarnation
+    # crash-point: worker.entered
     words[block + lay.B_STATE] = lay.AWAKE
     _continue_counters(worker)
     helper.start(worker)
@@ -50,12 +53,23 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
     signals.enter()
     if not _initialise(worker, config):
         _leave(worker, 1)
-        return
     with worker.write_lock:
         worker.results.write(os.getpid(), 0, rec.R_READY, 0)
     worker.ring_the_parent()
-    _loop(worker, Runner(worker, spec.parent_pid), config.max_tasks)
-    _leave(worker, 0)
+    # crash-point: worker.ready
+    worker.baseline = baseline = Baseline(worker)
+    try:
+        frames.roomy(_loop, worker, baseline, Runner(worker, spec.parent_pid), config.max_tasks)
+    except BaseException as problem:
+        if worker.busy():
+            raise  # with what it ran, of which nobody knows how far it came
+        baseline.hush()
+        baseline.unfit = baseline.unfit or (
+            f"{type(problem).__name__} was raised between two tasks: {problem}"
+        )
+    if baseline.unfit:
+        _say(f"mpsched: worker {index} makes room for a new one: {baseline.unfit}")
+    _leave(worker, UNFIT if baseline.unfit else 0)
 
 
 def _continue_counters(worker: Worker) -> None:
@@ -86,7 +100,7 @@ def _initialise(worker: Worker, config: WorkerConfig) -> bool:
     return True
 
 
-def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
+def _loop(worker: Worker, baseline: Baseline, runner: Runner, max_tasks: int) -> None:
     local, inbox, run = worker.local, worker.inbox, runner.run
     words, block = worker.words, worker.block
     flush_ns = int(worker.settings.flush_s * 1e9)
@@ -102,6 +116,8 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
             words[block + lay.B_CLAIMED] = 0
             if worker.find_work():
                 fruitless = 0
+                if not local:  # another worker's child has run
+                    worker.look(time.monotonic_ns())
                 if spare and not local and worker.stopping():
                     break
                 continue
@@ -127,6 +143,11 @@ def _loop(worker: Worker, runner: Runner, max_tasks: int) -> None:
             or (now - worker.last_flush_ns >= flush_ns and now >= worker.patient_ns)
         ):
             worker.ring_the_parent()
+            if now >= baseline.due_ns or not (local or len(inbox)):
+                # After the ring: meanwhile the parent wakes up.
+                baseline.look(now)
+                if baseline.unfit:
+                    break
         budget -= 1
         if not budget or (spare and worker.stopping()):
             break
@@ -143,13 +164,22 @@ def _retire(worker: Worker) -> None:
     if handles:
         worker.give_back(handles)
     worker.ring_the_parent()
+    # crash-point: worker.retiring
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
 
 
-def _leave(worker: Worker, status: int) -> None:
+def _say(line: str) -> None:
+    """Write a line to standard error, whatever a task has made of it."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+
+
+def _leave(worker: Worker, status: int) -> NoReturn:
+    """Wait until nobody needs this process; `boot.run` ends it."""
     worker.flush_stdio()
     while not outcome.let_go(worker):
         # A child's home has not fetched its outcome yet, which goes with this process.
         time.sleep(0.001)
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
-    os._exit(status)
+    # crash-point: worker.leaving
+    raise SystemExit(status)

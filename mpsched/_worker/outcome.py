@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _HELD: Final = 32  # in a META word: the outcome refers to shared arrays, which the thief holds
 _KNOWN_MOST: Final = 64
 
+_PLAIN: Final = codec.PLAIN_TYPES
+
 _known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
 """Functions by identity: (function, loads at that time, its pickle, what that depends on).
 
@@ -52,6 +54,11 @@ def frame(worker: Worker, fn: Callable[..., Any], x: Any, rest: tuple[Any, ...])
         OSError: There is no memory for what is large.
     """
     blob = None if fn is long.with_keywords else _blob(fn)
+    if type(x) in _PLAIN and (not rest or _PLAIN.issuperset(map(type, rest))):
+        # Neither `__main__` nor buffers can be in it: one pickle of all.
+        data = pickle.dumps((blob, None if blob is not None else fn, x, rest), 5)
+        if len(data) <= worker.table.child_bytes:
+            return Frame(ch.C_PLAIN, data, None)
     call = (x, rest) if blob is not None else (fn, x, rest)
     data, buffers, held = codec.encode_held(call, worker.settings.payload_bytes, label="call")
     data = pickle.dumps((blob, data), 5)
@@ -122,9 +129,16 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
     table = worker.table
     data: Any = table.read_child(handle)
     buffers: list[memoryview] = []
-    if table.meta[handle] & ch.C_MASK == ch.C_FILES:
+    kind = table.meta[handle] & ch.C_MASK
+    if kind == ch.C_FILES:
         data, buffers = _from_files(data)
+    references = sys.modules.get("mpsched._shm.references")
+    if references is not None and kind != ch.C_PLAIN:
+        references.keeping = worker.keeps_blocks = True  # type: ignore[attr-defined]
     try:
+        if kind == ch.C_PLAIN:
+            blob, fn, x, rest = pickle.loads(data)
+            return fn if blob is None else _load(blob), x, rest
         blob, data = pickle.loads(data)
         if blob is None:
             fn, x, rest = codec.decode(data, buffers)
@@ -138,7 +152,16 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
         raise DecodeError(
             f"the function or the arguments of a child {codec.undecodable(problem)}"
         ) from problem
+    finally:
+        if references is not None:
+            references.keeping = False  # type: ignore[attr-defined]
     return fn, x, rest
+
+
+def let_go_of_blocks(worker: Worker) -> None:
+    """Let go of the shared arrays of earlier children: no other child may come for them soon."""
+    worker.keeps_blocks = False
+    sys.modules["mpsched._shm.references"].let_go()
 
 
 class Kept(NamedTuple):
@@ -194,7 +217,10 @@ def _value(worker: Worker, value: Any) -> tuple[int, bytes, object]:
 def _error(
     worker: Worker, handle: int, problem: BaseException, note: str
 ) -> tuple[int, bytes, object]:
-    data = failure.encode_exception(problem, task_id=worker.table.ident[handle], note=note)
+    table = worker.table
+    # The root's number, as in the note: that of an entry means nothing to anybody else.
+    ident = table.ident[table.place[handle]]
+    data = failure.encode_exception(problem, task_id=ident, note=note)
     if len(data) <= worker.table.child_bytes:
         return ch.O_ERROR, data, None
     short, files = _in_files(worker, data, [])
@@ -203,6 +229,8 @@ def _error(
 
 def let_go(worker: Worker) -> bool:
     """Close files of outcomes that nobody needs any more; True if there are none left."""
+    if not worker.kept:
+        return True
     table, kept = worker.table, worker.kept
     own = {st.word(st.DONE, worker.index), st.word(st.FAILED, worker.index)}
     for handle in [*kept]:

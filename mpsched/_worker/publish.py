@@ -52,6 +52,8 @@ _begun_ns = 0
 """When this root was first asked for children."""
 _spent_ns = 0
 """What the main thread has spent for thieves in it."""
+_given_ns = 0
+"""When children of it were last published for somebody who asked; 0: never."""
 _gained_ns = 0
 """What thieves have run of it for this worker, as far as outcomes are here; `_gains`: how many children."""
 _gains = 0
@@ -84,7 +86,7 @@ def answer() -> None:
     now = time.monotonic_ns()
     if _root != worker.run:
         _begin(worker, now)
-    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < 2 * _spent_ns:
+    if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < _spent_ns:
         # A thief that still has nothing after `patience_s` asks the helper.
         hot.want[0] = 0
         return
@@ -94,11 +96,11 @@ def answer() -> None:
 
 def _begin(worker: Worker, now: int) -> None:
     """Start the accounts of another root."""
-    global _root, _begun_ns, _spent_ns, _gained_ns, _gains, _busy
+    global _root, _begun_ns, _spent_ns, _given_ns, _gained_ns, _gains, _busy
     if _busy.locked() and not _server:
         _busy = threading.Lock()  # a signal handler has raised between the lock and its `try`
     _root, _begun_ns = worker.run, now
-    _spent_ns = _gained_ns = _gains = 0
+    _spent_ns = _given_ns = _gained_ns = _gains = 0
     _pinned.clear()
 
 
@@ -121,14 +123,10 @@ def give_all() -> None:
 
 def _asking(worker: Worker) -> list[int]:
     """Return the workers that want work of this one."""
-    words, layout = worker.words, worker.config.layout
-    mine = 1 + worker.index
-    return [
-        other
-        for other in range(words[lay.H_LIVE])
-        if other != worker.index
-        and words[layout.block(other) + lay.B_WAITS] in {mine, lay.WAITS_ANY}
-    ]
+    words = worker.words
+    mine = 1 + worker.index, lay.WAITS_ANY
+    # Slots that were never started wait for nothing.
+    return [other for other, at in worker.others if words[at] in mine]
 
 
 def _serve(worker: Worker, at_least: int) -> None:
@@ -153,11 +151,12 @@ def _publish_for(worker: Worker, at_least: int) -> None:
         if asking and not hopeless:
             _publish_ahead(worker)
         hot.want[0] = 0
+        # crash-point: publish.unwanted
         # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
         fence()
         # (Who has announced itself since the first look may have seen an empty ring.)
-        ready = _wake(worker, _asking(worker))
-        if not hopeless and len(_asking(worker)) > ready:
+        asking = _asking(worker)
+        if _wake(worker, asking) < len(asking) and not hopeless:
             hot.want[0] = 1
     finally:
         _server = 0
@@ -183,11 +182,16 @@ def _publish_many(worker: Worker, count: int) -> bool:
 def _publish_ahead(worker: Worker) -> None:
     """While children are coarse, keep some in the ring: their parent may not spawn again for long.
 
-    What nobody takes comes back at its join, for a hundredth of what it takes.
+    What nobody takes comes back at its join, for a hundredth of what it takes. Before outcomes are here,
+    who asks again so late had a coarse one.
     """
-    if _gained_ns > _COARSE_NS * _gains:
+    global _given_ns
+    now = time.monotonic_ns()
+    coarse = _gained_ns > _COARSE_NS * _gains if _gains else now - _given_ns > _COARSE_NS
+    if _given_ns and coarse:
         ahead = 2 * long.width() - _ready(worker)
         _publish_many(worker, min(ahead, len(hot.stack) - 2))
+    _given_ns = now
 
 
 def _ready(worker: Worker) -> int:
@@ -203,6 +207,7 @@ def _wake(worker: Worker, asking: list[int]) -> int:
         # Who is awake looks at the ring under its lock before it sleeps.
         if words[layout.block(other) + lay.B_STATE] in {lay.PARKED, lay.JOINING}:
             worker.bells[other].wake()
+            # crash-point: publish.rung
     return ready
 
 
@@ -214,17 +219,21 @@ def _publish(worker: Worker) -> int:
         record = away.leave()
     if record is None:
         return _NOTHING
+    # crash-point: publish.left
     if _root != worker.run:
         _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
     frame = None
-    if fn is not None and id(fn) not in _pinned:
+    # The user's: of calls with keywords, say, only those of this one stay here.
+    number = id(long.call_of(fn, x, rest)[0])
+    if fn is not None and number not in _pinned:
         try:
             frame = outcome.frame(worker, fn, x, rest)
         except BaseException:  # a `__reduce__` may even call sys.exit
             # It runs at home, where nothing has to be pickled. Counted: a program in which nothing
             # can be given away is slow, not wrong.
             frame = None
+    # crash-point: publish.pickled
     with away.fork_lock:
         if record.kind != away.PUBLISHING:
             return _PUBLISHED  # its parent has joined it meanwhile
@@ -234,11 +243,13 @@ def _publish(worker: Worker) -> int:
             record.kind = away.PINNED
             words[block + lay.B_PINNED] += 1
             if frame is None and len(_pinned) < _PINNED_MOST:
-                _pinned.add(id(fn))
+                _pinned.add(number)
             return _PINNED
         _write(worker, record, entry, frame)
+        # crash-point: publish.written
         with worker.ring(worker.deque):
             worker.deque.push([entry])
+        # crash-point: publish.pushed
         words[block + lay.B_PUBLISHED] += 1
     return _PUBLISHED
 
@@ -299,6 +310,7 @@ def take_outcome(worker: Worker, record: Away) -> None:
     _gains += 1
     # Of the whole root: where most children are tiny, the few others have nearly all of the work.
     worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
+    # crash-point: outcome.fetched
     free(worker, record)
     record.kind = away.FETCHED
 
@@ -317,6 +329,7 @@ def lose(worker: Worker, record: Away, thief: int, pid: int | None, status: int 
     free(worker, record)
     root = worker.current
     assert root is not None
+    # crash-point: outcome.lost
     if worker.may_repeat() and not record.repeated:
         record.repeated = True
         record.kind = away.PINNED

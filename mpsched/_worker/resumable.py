@@ -7,9 +7,11 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from mpsched._worker import away, hot, long
+from mpsched._worker import away, contract, hot, long, streams
 from mpsched._worker.away import INLINE, Away
+from mpsched._worker.context import Stream, current_task
 from mpsched._worker.hot import NOTHING, Handle
+from mpsched.errors import ArgumentChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -49,26 +51,45 @@ def resumable(fn: Callable[P, Generator[Handle[Any], Any, T]]) -> Callable[P, T]
 
 
 class _Suspended:
-    """A generator that waits for the one above it, or the one that runs."""
+    """A generator that waits for the one above it, or the one that runs.
 
-    __slots__ = ("below", "generator", "record")
+    Attributes:
+        record: of the child that it is; None for the outermost one.
+        below: the newest entry of the stack when it began.
+        copy: its call, if that is one with copied arguments, which are looked at when it has ended.
+        stream: its random stream, in a root whose children have streams of their own.
+    """
+
+    __slots__ = ("below", "copy", "generator", "record", "stream")
 
     def __init__(
-        self, generator: Generator[Any, Any, Any], record: Away | None, below: object
+        self,
+        generator: Generator[Any, Any, Any],
+        record: Away | None,
+        below: object,
+        copy: contract.Copy | None = None,
+        stream: Stream | None = None,
     ) -> None:
         self.generator = generator
         self.record = record
         self.below = below
+        self.copy = copy
+        self.stream = stream
 
 
 def _drive(first: Generator[Any, Any, Any]) -> Any:
     """Run a generator to its end, with all that it waits for; return its value or raise its error."""
     # The outermost one's children are finished by whoever has called it, as any task's are.
     nest = [_Suspended(first, None, None)]
+    task = streams.seeded(current_task())
+    if task is not None:
+        nest[0].stream = task._stream
     value: Any = None
     problem: BaseException | None = None
     while True:
         top = nest[-1]
+        if task is not None and top.stream is not None:
+            task._stream = top.stream
         try:
             if problem is None:
                 wanted = top.generator.send(value)
@@ -109,6 +130,11 @@ def _ended(
     record = top.record
     assert record is not None
     record.told = True
+    if problem is None and top.copy is not None:
+        try:
+            top.copy.check()
+        except ArgumentChanged as error:
+            problem = error
     if problem is None:
         failures = away.leftover(top.below)
         if not failures:
@@ -139,11 +165,11 @@ def _enter(wanted: Any) -> _Suspended | None:
             else (record.fn, record.x, record.rest)
         )
         function, args, kwargs = long.call_of(fn, x, rest)
-        made = getattr(function, _MARK, None)
+        stream = Stream(x[0]) if fn is streams.in_stream else None
+        copied = function is contract.on_copy
+        made = getattr(args[0] if copied else function, _MARK, None)
         if made is None:
             return None
-        if isinstance(function, types.MethodType):
-            args = (function.__self__, *args)
         if record is None:
             record = wanted._fn = Away(INLINE, fn, x, rest)
             wanted._x, wanted._rest = NOTHING, ()
@@ -153,7 +179,14 @@ def _enter(wanted: Any) -> _Suspended | None:
             record.kind = INLINE
     below = away.newest()
     try:
-        return _Suspended(made(*args, **kwargs), record, below)
+        copy = None
+        if copied:  # its arguments are unpickled, so no lock is held
+            copy = contract.Copy(*args)
+            function, args, kwargs = copy.fn, copy.args, copy.kwargs
+        if isinstance(function, types.MethodType):
+            args = (function.__self__, *args)
+        made = getattr(function, _MARK)
+        return _Suspended(made(*args, **kwargs), record, below, copy, stream)
     except BaseException as problem:  # arguments that do not fit
         record.told = True
         record.fail(problem)

@@ -84,9 +84,11 @@ class Runner:
 
     def run(self, handle: int) -> int:
         """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
+        # crash-point: run.popped
         worker = self._worker
         # The parent reads it after this worker's death, or as a hint: RUNNING is what died with it.
         self._state[handle] = self._running
+        # crash-point: run.running
         ident = self._ident[handle]
         meta = self._meta[handle]
         worker.current = handle
@@ -168,7 +170,10 @@ class Runner:
         self._forget_context()
         if run:
             self._wait_for_its_end(run)
-        return self._ended(now - begun, now)
+        self._ended(now - begun, now)
+        if kind == tab.KIND_CHUNK:
+            worker.look(now)
+        return now
 
     def _forget_context(self) -> None:
         """The next root has a context of its own, or none."""
@@ -184,6 +189,7 @@ class Runner:
         worker = self._worker
         words, kill = worker.words, worker.block + lay.B_KILL
         fence()
+        # crash-point: limit.ended
         if words[kill] == run:
             worker.ring_the_parent()
             while words[kill] == run:
@@ -191,6 +197,7 @@ class Runner:
 
     def _ended(self, ns: int, now: int) -> int:
         worker = self._worker
+        # crash-point: run.delivered
         worker.current = None
         if blocking.entered:
             blocking.end_all(worker)

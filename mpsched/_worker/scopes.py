@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from mpsched._tasks import failure
-from mpsched._worker import away, hot
+from mpsched._worker import away, hot, long
 from mpsched._worker.away import Away
 from mpsched.errors import TaskCancelled
 
@@ -166,7 +166,7 @@ def join_all(*calls: Iterable[Any]) -> tuple[Any, ...]:
                 f"{call!r}"
             )
         plans.append(plan)
-    if hot.in_task():
+    if hot.may_fork() and not long.streaming:
         # The first one last: it is the newest then, and is called next, as in the sequential program.
         handles = [hot.spawn(*plan) for plan in plans[1:] + plans[:1]]
         handles = handles[-1:] + handles[:-1]

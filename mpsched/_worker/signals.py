@@ -9,6 +9,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from signal import pthread_sigmask
+else:
+    # What `signal` wraps: it makes an enum member of each signal that it returns, 10 us a pair of calls.
+    pthread_sigmask = getattr(__import__("_signal"), "pthread_sigmask", None)
 
 _NAMES = (
     "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCHLD",
@@ -24,15 +31,15 @@ _before: set[int] | None = None
 def enter() -> None:
     """Hold signals in the sections of this thread from now on: a worker's main thread, once."""
     global _main, _normal
-    if hasattr(signal, "pthread_sigmask"):
+    if pthread_sigmask is not None:
         _main = threading.get_ident()
-        _normal = set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        _normal = set(pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 def refuse() -> None:
     """Leave all signals to the other threads: the helper, whose part none of them is."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    if pthread_sigmask is not None:
+        pthread_sigmask(signal.SIG_BLOCK, _HELD)
 
 
 def held() -> bool:
@@ -46,9 +53,9 @@ def hold() -> bool:
     if _before is not None or threading.get_ident() != _main:
         return False
     try:
-        _before = set(signal.pthread_sigmask(signal.SIG_BLOCK, _HELD))
+        _before = set(pthread_sigmask(signal.SIG_BLOCK, _HELD))
     except BaseException:  # of a handler whose signal came just before
-        signal.pthread_sigmask(signal.SIG_SETMASK, _normal)
+        pthread_sigmask(signal.SIG_SETMASK, _normal)
         raise
     return True
 
@@ -58,4 +65,4 @@ def release() -> None:
     global _before
     before, _before = _before, None
     if before is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        pthread_sigmask(signal.SIG_SETMASK, before)

@@ -52,6 +52,7 @@ def take(worker: Worker, victim: int, still: Callable[[], bool] | None = None) -
         handles = deque.take(1, worker.index)
     if not handles:
         return None
+    # crash-point: steal.taken
     worker.words[worker.block + lay.B_CHILD_STEALS] += 1
     return handles[0]
 
@@ -80,9 +81,11 @@ def _run(worker: Worker, entry: int) -> None:
     # Pairs with the parent's "root's CANCEL, fence, look at RUN" (trees.py): it sees that this worker
     # has something of the root, or this worker sees that there is no root any more.
     fence()
+    # crash-point: steal.announced
     begun = time.monotonic_ns()
     if table.cancel[handle] or table.cancel[entry]:
         # Cancelled, or its root is lost: nothing of it begins here any more. Home decides.
+        # crash-point: steal.refused
         state, owner, took = st.RETURNED, home, 0
     else:
         record, note = _called(worker, entry, handle)
@@ -92,11 +95,13 @@ def _run(worker: Worker, entry: int) -> None:
         state, owner = outcome.store(worker, entry, record, note), worker.index
         words[block + lay.B_CHILDREN_RUN] += 1
         del record
+    # crash-point: steal.stored
     worker.stolen.pop()
     worker.current = before
     fence()
     # From here on the entry is home's.
     table.state[entry] = st.word(state, owner)
+    # crash-point: steal.done
     if outermost:
         # Both: what roots take on average is no business of this.
         worker.busy_ns += took
@@ -105,11 +110,13 @@ def _run(worker: Worker, entry: int) -> None:
             long.end()
         blocking.end_all(worker)
         end_run(worker, key)
+    # crash-point: steal.ended
     # Pairs with the joiner's "STATE = JOINING, fence, look at the state word" (awaiting.py).
     fence()
     at = worker.config.layout.block(home)
     if words[at + lay.B_STATE] == lay.JOINING and words[at + lay.B_JOINING] == 1 + entry:
         worker.bells[home].wake()
+        # crash-point: steal.rung
 
 
 def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
@@ -119,6 +126,7 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     # What this worker publishes from now on is below this child (CHILDREN-4).
     table.below[entry] = worker.children.mark()
     table.state[entry] = st.word(st.RUNNING, worker.index)
+    # crash-point: steal.running
     try:
         call = record.fn, record.x, record.rest = outcome.call(worker, entry)
     except (DecodeError, OSError) as problem:
@@ -135,6 +143,7 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
         record.run()
     except RecursionError as problem:  # there was not even room to note it
         record.fail(problem)
+    # crash-point: steal.called
     # What it was worth to its home.
     table.started[entry] = time.monotonic_ns() - begun
     number = contract.changed(before, fn, args, kwargs)

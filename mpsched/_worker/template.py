@@ -145,6 +145,7 @@ class _Template:
         if record is None:
             return False
         if record.kind is Kind.START:
+            # crash-point: template.asked
             self._fork(record.worker, record.incarnation)
         elif record.kind is Kind.KILL:
             for child in self._children.values():
@@ -164,6 +165,7 @@ class _Template:
             return
         if pid == 0:
             self._become_worker(index, incarnation)
+        # crash-point: template.forked
         pidfd = os.pidfd_open(pid)
         self._children[pidfd] = _Child(index, incarnation, pid)
         self._poller.register(pidfd, select.POLLIN)
@@ -171,6 +173,7 @@ class _Template:
     def _become_worker(self, index: int, incarnation: int) -> NoReturn:
         """Run in the fork: introduce itself, let go of all that is the template's, and work."""
         try:
+            # crash-point: newborn.forked
             # First, because it keeps the siblings alive as long as it is open anywhere.
             os.close(self._held)
             # The worker itself says that it exists, before it does anything else, and closes its
@@ -180,9 +183,11 @@ class _Template:
             self._control.setblocking(True)
             started = Record(Kind.STARTED, index, incarnation, os.getpid(), fd=me)
             send(self._control, started)
+            # crash-point: newborn.announced
             for fd in (me, *self._of_parent, *self._children):
                 os.close(fd)
             lifeline.tie(self._line)
+            # crash-point: newborn.tied
             self._control.close()
             boot.enter_worker(index)
             boot.run(self._entry, self._spec, index, incarnation)
@@ -196,6 +201,7 @@ class _Template:
         child = self._children.pop(pidfd)
         self._poller.unregister(pidfd)
         status = children.reap(pidfd)
+        # crash-point: template.reaped
         os.close(pidfd)
         if status is None:
             raise RuntimeError(f"another piece of code in the template has reaped {child}")
@@ -203,6 +209,7 @@ class _Template:
 
     def _tell(self, record: Record) -> None:
         self._unsent.append(record)
+        # crash-point: template.telling
         self._flush()
 
     def _flush(self) -> None:

@@ -22,18 +22,20 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
+from mpsched._tasks import state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
-from mpsched._worker import stolen
+from mpsched._worker import outcome, stolen
 from mpsched._worker.context import TaskContext
+from mpsched._worker.heldring import HeldRing
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
 
     from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
+    from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
     from mpsched._worker.outcome import Kept
 
@@ -50,12 +52,14 @@ class Worker:
         stolen: entries of other workers' children that run here, the outermost first.
         published: entry -> record of the children that are in the table. `away.fork_lock`.
         kept: entry -> files of outcomes that their home has not fetched yet.
-        waits: the WAITS words of the other workers.
+        keeps_blocks: whether shared arrays of children that ran here may still be mapped (outcome.py).
+        others: each other worker, and where its WAITS word is.
         in_section: ident of the thread that holds a ring's lock, which a finalizer must not take again.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
         tell_ns: nanoseconds after which the parent is told of results of maps.
+        baseline: what it was like when it was ready; None until then.
         write_lock: guards the result ring between the main and the helper thread.
     """
 
@@ -83,8 +87,11 @@ class Worker:
         self.kept: dict[int, Kept] = {}
         self.stolen: list[int] = []
         self.run = 0
+        self.keeps_blocks = False
         self.in_section = 0
-        self.waits = [layout.block(w) + lay.B_WAITS for w in range(layout.workers) if w != index]
+        self.others = [
+            (w, layout.block(w) + lay.B_WAITS) for w in range(layout.workers) if w != index
+        ]
         self.bells = [Parker(*fds) for fds in config.bells]
         self.helper_bells = [Parker(*fds) for fds in config.helper_bells]
         self.bell = self.bells[index]
@@ -100,6 +107,7 @@ class Worker:
         self.blocks = False
         self.version = 0
         self.chunk: object | None = None
+        self.baseline: Baseline | None = None
         self.executed = 0
         self.items = 0
         self.busy_ns = 0
@@ -180,9 +188,13 @@ class Worker:
     def _accept(self, handles: list[int]) -> bool:
         if not handles:
             return False
+        # crash-point: claim.taken
         self.local.extend(handles)
+        # crash-point: claim.accepted
         # Read by thieves before they park (idle.others_have_more): there is more than runs here.
         self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
+        if self.keeps_blocks:
+            outcome.let_go_of_blocks(self)
         return True
 
     def _claim_limit(self) -> int:
@@ -204,14 +216,14 @@ class Worker:
                         return []
                     locks.acquire(which)
                 words[block + lay.B_LOCKS] += 1
+                # crash-point: claim.locked
                 inbox.repair()
                 return inbox.take(limit, self.index)
             finally:
                 locks.release(which)
                 self.in_section = 0
 
-    @contextlib.contextmanager
-    def ring(self, ring: Ring, *, wait: bool = True) -> Iterator[bool]:
+    def ring(self, ring: Ring, *, wait: bool = True) -> HeldRing:
         """Hold the lock of a ring of children, which is repaired. Main or helper thread.
 
         Gives False, and nothing is held, if it was taken and `wait` is false.
@@ -219,30 +231,7 @@ class Worker:
         Raises:
             RuntimeError: This thread is in such a section: a finalizer interrupted it.
         """
-        if self.in_section == threading.get_ident():
-            raise RuntimeError(
-                "a finalizer or signal handler joins a child that another worker may have, in the "
-                "middle of the scheduler's own work; let finalizers neither wait nor join"
-            )
-        locks, which = self.locks, ring.lock
-        words, block = self.words, self.block
-        with self.ring_lock:
-            self.in_section = threading.get_ident()
-            begun = time.monotonic_ns()
-            try:
-                if not locks.try_acquire(which):
-                    words[block + lay.B_CONTENDED] += 1
-                    if not wait:
-                        yield False
-                        return
-                    locks.acquire(which)
-                words[block + lay.B_LOCKS] += 1
-                ring.repair()
-                yield True
-            finally:
-                locks.release(which)
-                self.in_section = 0
-                words[block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+        return HeldRing(self, ring, wait)
 
     def is_cancelled(self) -> bool:
         """Whether the root that runs was asked to stop, or is lost."""
@@ -256,20 +245,37 @@ class Worker:
         """Return claimed roots, oldest first, to the own inbox. Main or helper thread.
 
         Returns how many of the last ones went in.
+
+        Raises:
+            MemoryError: What did not go in is in `local`.
         """
         with self.ring_lock:
             self.in_section = threading.get_ident()
             try:
                 self.locks.acquire(self.index)
                 self.inbox.repair()
-                count = self.inbox.give_back(handles)
+                try:
+                    count = self.inbox.give_back(handles)
+                except BaseException:
+                    # While the lock is ours, the states say what is in.
+                    self.inbox.repair()
+                    self._keep(handles)
+                    raise
             finally:
                 self.locks.release(self.index)
                 self.in_section = 0
         if count:
+            # crash-point: give.unlocked
             self.words[self.block + lay.B_RETURNED] += count
             self.wake_parked(count)
         return count
+
+    def _keep(self, handles: list[int]) -> None:
+        """Put those that are still claimed here before what is in `local`."""
+        mine = st.word(st.CLAIMED, self.index)
+        for handle in reversed(handles):
+            if self.table.state[handle] == mine:
+                self.local.appendleft(handle)
 
     def wake_parked(self, limit: int) -> None:
         """Wake up to `limit` workers that sleep, because there is something to take."""
@@ -280,6 +286,7 @@ class Worker:
                 return
             if worker != self.index and words[layout.block(worker) + lay.B_STATE] == lay.PARKED:
                 self.bells[worker].wake()
+                # crash-point: wake.parked.rung
                 limit -= 1
 
     # --- telling the parent -------------------------------------------------------------------------
@@ -311,6 +318,7 @@ class Worker:
         words[block + lay.B_BUSY_NS] = self.busy_ns
         words[block + lay.B_FLUSH_NS] = now
         words[block + lay.B_TOLD] = words[self._tail]
+        # crash-point: wake.parent.told
         # Pairs with the leader's "announce, fence, look at every ring" in leader.py: one of the two
         # sees the other's store.
         fence()
@@ -331,12 +339,28 @@ class Worker:
         return bool(self.words[self.block + lay.B_STOP])
 
     def flush_stdio(self) -> None:
-        """Write out what tasks have printed; called before every sleep."""
+        """Write out what tasks have printed; called before every sleep, and each ms of work."""
         for stream in (sys.stdout, sys.stderr):
-            try:
+            # The task closed it, or nobody reads it any more, or it is a task's own object: its own
+            # doing, and not an error of the next task.
+            with contextlib.suppress(Exception, SystemExit):
                 if stream is not None:
                     stream.flush()
-            except (OSError, ValueError):
-                # The task closed it, or nobody reads it any more: its own doing, and not an error
-                # of the next task.
-                continue
+
+    # --- what tasks leave behind -----------------------------------------------------------------
+
+    def busy(self) -> bool:
+        """Whether a root runs here, or something of one."""
+        return self.current is not None or bool(self.run or self.stolen)
+
+    def look(self, now: int) -> None:
+        """Put back what tasks have changed, if it was not looked at for a ms. Main thread."""
+        baseline = self.baseline
+        if baseline is not None and now >= baseline.due_ns:
+            baseline.look(now)
+
+    def descriptors(self) -> list[int]:
+        """Return descriptors without which this worker cannot go on."""
+        bells = self.bell, self.helper_bells[self.index], self.leader_bell, self.collector_bell
+        ends = {fd for bell in bells for fd in bell.fds()}
+        return [*sorted(ends), self.config.lock_fd, self.config.payload_sockets[self.index]]

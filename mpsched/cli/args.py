@@ -285,6 +285,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-failures", type=_positive, metavar="N", help="stop when N have failed")
     add("--fail-fast", action="store_true", help="stop at the first failure")
     add("-q", "--quiet", action="store_true", help="no progress, no summary")
+    # `-0` makes argparse take every negative number for an option, and `-j -1` for one without its number.
+    parser._has_negative_number_optionals.clear()  # noqa: SLF001 - there is no other way to say so
     return parser
 
 

@@ -256,3 +256,32 @@ def test_map_that_is_open_at_shutdown_is_finished(start_method: str) -> None:
     first = next(results)
     ex.shutdown()
     assert [first, *results] == [n + 1 for n in range(5000)]
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["read", "dropped"])
+def test_map_that_ended_before_it_was_read_is_freed_with_its_iterator(
+    pool: WorkStealingExecutor, *, read: bool
+) -> None:
+    """Its results, its items and what its function refers to; not only when the pool is closed."""
+    np = pytest.importorskip("numpy")
+    item = np.zeros(10)
+    gone = weakref.ref(item)
+    before = pool.stats().items
+    results = pool.map(tasks.identity, [item] * 3)
+    wait_until(lambda: pool.stats().items == before + 3, "the end of its items")
+    wait_until(lambda: not pool.stats().inflight, "an idle pool")
+    if read:
+        assert len(list(results)) == 3
+    del item, results
+    wait_until(lambda: gc.collect() >= 0 and gone() is None, "the end of its items' life")
+
+
+def test_failures_of_a_map_that_nobody_can_read_are_logged(
+    pool: WorkStealingExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once its iterator is gone, not only when the pool is left."""
+    pool.map(tasks.fail_odd, range(10))
+    wait_until(lambda: caplog.records, "the log record")
+    (record,) = caplog.records
+    assert "5 of 10 items of an un-iterated map failed" in record.getMessage()
+    assert record.exc_info is not None

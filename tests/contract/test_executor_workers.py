@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -223,13 +224,20 @@ def test_replacements_have_the_same_surroundings(start_method: str, tmp_path: Pa
             os.chdir(home)
 
 
-def test_what_a_task_changes_stays_in_its_worker(start_method: str, tmp_path: Path) -> None:
-    """The parent's directory and environment are its own."""
+def test_what_a_task_changes_stays_in_its_run(start_method: str, tmp_path: Path) -> None:
+    """The parent's directory is its own, and so is that of the next task."""
     home = os.getcwd()
     with WorkStealingExecutor(1, mp_context=start_method) as ex:
-        ex.submit(os.chdir, tmp_path).result(HANG_S)
-        assert ex.submit(os.getcwd).result(HANG_S) == str(tmp_path)
+        assert ex.submit(enter, str(tmp_path)).result(HANG_S) == str(tmp_path)
+        assert ex.submit(os.getcwd).result(HANG_S) == home
     assert os.getcwd() == home
+
+
+def enter(folder: str) -> str:
+    """Go there and stay for a while. In a worker."""
+    os.chdir(folder)
+    time.sleep(0.002)
+    return os.getcwd()
 
 
 def test_random_generators_differ_between_workers(start_method: str) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched import ClockJump, Scheduler
+from mpsched import Scheduler
 from mpsched._base.clock import SystemClock
 from mpsched._schedule.bell import Bell
+from mpsched.scheduler import ClockJump
 from mpsched.testing import ManualClock
 from tests.support import tasks
 from tests.support.gates import wait_until

@@ -22,6 +22,7 @@ from tests.support.launching import (
     Launched,
     open_descriptors,
 )
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -208,3 +209,60 @@ def test_program_without_main_guard_is_not_run_again(start_method: str, tmp_path
         check=True,
     )
     assert done.stdout == "run\n[]\n"
+
+
+@pytest.mark.parametrize(
+    ("stream", "style", "text"),
+    [
+        ("stderr", "%", "%(levelname)s %(process)d %(message)s"),
+        ("stdout", "{", "{levelname} {process} {message}"),
+    ],
+)
+def test_logging_of_a_worker_shows_what_that_of_its_program_would(
+    start_method: str, stream: str, style: str, text: str
+) -> None:
+    """`basicConfig` counts for workers: level, stream, format; each record is written once."""
+    result = run_script(
+        f"""
+        import logging, os, sys
+        import mpsched
+
+        logging.basicConfig(level=logging.INFO, stream=sys.{stream}, style="{style}", format="{text}")
+
+        def task(number):
+            logging.debug("too little")
+            logging.getLogger("module").info("number %d", number)
+            return os.getpid()
+
+        with mpsched.WorkStealingExecutor(1, mp_context="{start_method}") as ex:
+            pid = ex.submit(task, 7).result()
+        sys.__stdout__.write(f"worker {{pid}}\\n")
+        """
+    )
+    assert result.rc == 0, result.err
+    *said, last = (result.err + result.out).splitlines()
+    assert said == [f"INFO {last.split()[1]} number 7"]
+
+
+def test_logging_handlers_that_a_worker_cannot_copy_stay_the_programs(tmp_path: Path) -> None:
+    """Files, filters and classes of the program's own are not doubled."""
+    root = logging.getLogger()
+    file = logging.FileHandler(tmp_path / "log")
+    filtered = logging.StreamHandler(sys.stderr)
+    filtered.addFilter(lambda record: False)
+    shaped = logging.StreamHandler(sys.stderr)
+    shaped.setFormatter(type("Own", (logging.Formatter,), {})())
+    derived = type("Own", (logging.StreamHandler,), {})(sys.stderr)
+    plain = logging.StreamHandler(sys.stderr)
+    plain.setLevel(33)
+    added = [file, filtered, shaped, derived, plain]
+    before = boot.snapshot().consoles
+    for handler in added:
+        root.addHandler(handler)
+    try:
+        consoles = boot.snapshot().consoles
+    finally:
+        for handler in added:
+            root.removeHandler(handler)
+        file.close()
+    assert consoles[len(before) :] == (environment.Console(False, 33, None, None, "%"),)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import mpsched
 from mpsched.errors import DecodeError, EncodeError, ResultEncodeError, WorkerDied
 from tests.support import crash_calls as calls
 from tests.support.pools import (
@@ -23,8 +24,6 @@ from tests.support.scripts import run_script
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import mpsched
 
 CRASHES = ["_exit 0", "_exit 3", f"signal {signal.SIGKILL:d}", "abort"]
 
@@ -93,6 +92,45 @@ def test_each_failure_in_a_map_is_its_own_items_alone(stage: str) -> None:
             assert results == [number for number in range(12) if number != 5], how
 
 
+def joined_elsewhere(stage: str, how: str) -> bool:
+    """Give a child away and join it; False if nobody took it, so that it ran here."""
+    function, args = cell(stage, how)
+    child = mpsched.spawn(function, *args)
+    value = child.join()
+    # What fails on its way has not been on any.
+    return not isinstance(value, calls.OnPickle | calls.OnUnpickle)
+
+
+def test_each_failure_of_a_stolen_child_is_its_roots_alone(
+    start_method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same on a child's way to another worker and back: its join tells, and the pool goes on."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "steal")
+    # With what the tasks import: most of the time goes by in workers that begin anew.
+    with pool(2, start_method, preload=[calls.__name__]) as ex:
+        for stage, how in CELLS:
+            if how in CRASHES[::2]:
+                continue  # in the roots' matrix; here two ways to die are enough
+            if stage == "argument pickled":
+                # Nothing can be given away: the child runs at home, where nothing is pickled.
+                assert not ex.submit(joined_elsewhere, stage, how).result(DEADLINE_S)
+                continue
+            error: BaseException | None = None
+            for _ in range(50):
+                future = ex.submit(joined_elsewhere, stage, how)
+                error = future.exception(DEADLINE_S)
+                if error is not None:
+                    break
+                # The other worker was just being replaced.
+                assert not future.result()
+            assert type(error) is EXPECTED[stage][how], (stage, how)
+        for how in CRASHES[1::2]:
+            # That is home's own process, and with it the root's.
+            error = ex.submit(joined_elsewhere, "argument pickled", how).exception(DEADLINE_S)
+            assert type(error) is WorkerDied, how
+        assert_full_width(ex, tmp_path)
+
+
 def test_causes_are_told() -> None:
     """Each error names what was raised where, in a text that a user can act on."""
     with pool(1) as ex:
@@ -135,19 +173,26 @@ def test_argument_whose_unpickling_kills_is_the_poison_alone(tmp_path: Path) -> 
         assert_full_width(ex, tmp_path)
 
 
-def test_crash_while_the_caller_pickles_leaves_no_process() -> None:
+@pytest.mark.parametrize(
+    ("how", "status"), [("_exit 7", 7), (f"signal {signal.SIGKILL:d}", -signal.SIGKILL)]
+)
+def test_crash_while_the_caller_pickles_leaves_no_process(
+    start_method: str, how: str, status: int
+) -> None:
     """That ends the program itself; its workers go with it."""
     result = run_script(
         """
+        import sys
         import mpsched
         from tests.support import crash_calls as calls
 
-        ex = mpsched.WorkStealingExecutor(2)
+        ex = mpsched.WorkStealingExecutor(2, sys.argv[1])
         ex.submit(calls.pid).result()
-        ex.submit(calls.identity, calls.OnPickle("_exit 7"))
-        """
+        ex.submit(calls.identity, calls.OnPickle(sys.argv[2]))
+        """,
+        args=[start_method, how],
     )
-    assert result.rc == 7
+    assert result.rc == status
 
 
 # --- large values on their way ----------------------------------------------------------------------

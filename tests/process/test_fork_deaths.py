@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -113,6 +114,26 @@ def test_fork_child_is_called_again_after_the_last_instant_of_what_is_below(
         leaf = [int(when) for name, when in lines(log) if name == "leaf"]
         assert first < max(leaf) < second
         assert root.attempts == 1
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["does not look", "stopped"])
+def test_fork_what_is_below_a_dead_child_is_ended_after_a_grace(tmp_path: Path, stop: bool) -> None:
+    """The middle of three is killed, and the leaf does not come to its end by itself."""
+    log = tmp_path / "log"
+    with pool(3) as ex:
+        root = ex.options(retries=1).submit(calls.above_middle, str(log), str(tmp_path))
+        found = wait_for_holders(tmp_path, "middle", "leaf")
+        if stop:
+            kill(found["leaf"], signal.SIGSTOP)
+            wait_until(lambda: crash_calls.is_stopped(found["leaf"]), "its stop")
+        assert kill(found["middle"])
+        assert root.result(DEADLINE_S) == "repeated"
+        assert not alive(found["leaf"])
+        assert ex.stats().deaths == 2
+        assert root.attempts == 1
+        first, second = [int(when) for name, when in lines(log) if name == "middle"]
+        assert first < max(int(when) for name, when in lines(log) if name == "leaf") < second
+        assert_full_width(ex, tmp_path)
 
 
 def test_fork_limit_of_a_root_ends_all_of_it_and_no_other_root(tmp_path: Path) -> None:

@@ -110,6 +110,21 @@ def test_fork_pool_shared_arrays_that_children_make_arrive() -> None:
         assert ex.stats().child_steals > 0
 
 
+def test_fork_pool_thieves_keep_shared_arrays_for_further_children() -> None:
+    """An array of many children is mapped once; who has no more of them lets it go."""
+    with pool(3) as ex:
+        array = mpsched.shared_array(100)
+        kept = run(ex, forkcalls.blocks_kept_elsewhere, array, 10)
+        assert max(kept) == 1, kept
+        assert 1 in kept[-5:], kept
+        # The first child of a thief has loaded what keeps them.
+        assert kept.count(0) <= 2
+        wait_until(
+            lambda: {kept for _, kept in ex.map(forkcalls.blocks_kept, range(6))} == {0},
+            "all have let it go",
+        )
+
+
 def test_fork_pool_functions_by_value_are_given_away() -> None:
     """Lambdas run elsewhere, with what they close over."""
     with pool(3) as ex:
@@ -125,6 +140,13 @@ def test_fork_pool_what_cannot_be_pickled_runs_at_home() -> None:
         assert ok
         assert len(pids) == 1
         assert ex.stats().pinned > 0
+
+
+def test_fork_pool_what_cannot_be_pickled_pins_its_function_alone() -> None:
+    """Calls of other functions are given away, though all have keywords."""
+    with pool(3) as ex:
+        assert len(run(ex, forkcalls.unpicklable_among_keywords, 40)) > 1
+        assert 0 < ex.stats().pinned < 40
 
 
 def test_fork_pool_changed_argument_is_warned_about_once() -> None:
@@ -206,6 +228,14 @@ def test_fork_pool_every_child_runs_elsewhere_if_it_can(monkeypatch: pytest.Monk
         assert run(ex, forkcalls.fib, 6) == 8
 
 
+def test_fork_pool_stand_in_for_an_error_names_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root's number, whoever ran the child."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "steal")
+    with pool(2) as ex:
+        number, texts = run(ex, forkcalls.errors_elsewhere, 4)
+        assert texts == {f"task {number} raised {forkcalls.__name__}.LockedError: locked"}
+
+
 def test_fork_pool_unknown_debug_mode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mode that there is not fails the task that spawns first, by name."""
     monkeypatch.setenv("MPSCHED_DEBUG", "stael")
@@ -223,6 +253,7 @@ def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
 def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
     """What is nested too deep raises RecursionTooDeep, which names remedies; the worker lives on."""
     with pool(1) as ex:
+        assert run(ex, forkcalls.fib, 5) == 5  # it has started
         before = [worker.pid for worker in ex.stats().workers]
         kind, text = run(ex, forkcalls.too_deep, 1_000_000)
         assert kind == "RecursionTooDeep"

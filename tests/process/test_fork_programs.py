@@ -79,6 +79,25 @@ def suspended(path: str, seed: int, depth: int) -> Any:
     return total
 
 
+def grouped(path: str, seed: int, depth: int) -> int:
+    """As `node`, by what cancels siblings of a failed child, or may."""
+    rng = random.Random(f"{seed} {path}")
+    if depth == 0:
+        return node(path, seed, 0)
+    paths = [path + chr(97 + i) for i in range(rng.randrange(1, 6))]
+    child = partial(grouped, seed=seed, depth=depth - 1)
+    way = rng.choice(["scope", "join_all", "map", "map_reduce"])
+    if way == "scope":
+        with mpsched.scope() as s:
+            handles = [s.spawn(child, one) for one in paths]
+        return sum(handle.result() for handle in handles)
+    if way == "join_all":
+        return sum(mpsched.join_all(*((child, one) for one in paths)))
+    if way == "map":
+        return sum(mpsched.parallel.map(child, paths))
+    return int(mpsched.parallel.map_reduce(child, int.__add__, paths))
+
+
 def outcome_of(call: Callable[[], Any]) -> tuple[Any, ...]:
     """Return the value of a call, or its error with all that failed beside it."""
     try:
@@ -107,3 +126,14 @@ def test_fork_programs_fail_as_they_do_serially(workers: int, fn: Any) -> None:
     with pool(workers) as ex:
         got = {seed: elsewhere(ex, fn, seed) for seed in expected}
         assert got == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_fork_programs_that_cancel_fail_with_the_same_error(workers: int) -> None:
+    """Which failure is raised depends on no schedule, where others are prevented by it, too."""
+    expected = {seed: serially(grouped, seed)[:2] for seed in range(60)}
+    assert {one[0] for one in expected.values()} == {"value", "error"}
+    with pool(workers) as ex:
+        for _ in range(3):
+            got = {seed: elsewhere(ex, grouped, seed)[:2] for seed in expected}
+            assert got == expected

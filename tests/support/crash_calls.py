@@ -389,3 +389,98 @@ class Poison:
 
     def __reduce__(self) -> Any:
         return act, ("_exit 3",)
+
+
+def raise_lines() -> NoReturn:
+    raise ValueError("first\nsecond")
+
+
+def pin(count: int) -> int:
+    """Spawn children that cannot be pickled, until some would have been published."""
+    import threading
+
+    lock = threading.Lock()
+
+    def child(held: Any) -> int:
+        time.sleep(0.01)
+        return 1
+
+    return sum(handle.join() for handle in [mpsched.spawn(child, lock) for _ in range(count)])
+
+
+def until_asked_or_there(folder: str, name: str) -> str:
+    """Say who runs it; return when its signal is set, or when the test lets it go on."""
+    task = mpsched.current_task()
+    assert task is not None
+    say_started(folder, name)
+    go, until = Path(folder, f"{name}.go"), time.monotonic() + _HANG_S
+    while not go.exists():
+        if task.cancelled:
+            return "asked"
+        if time.monotonic() > until:
+            raise TimeoutError("nobody asked")
+        time.sleep(0.002)
+    return name
+
+
+_KEPT: list[bytes] = []
+
+
+def keep(megabytes: int) -> int:
+    """Hold memory for as long as this process lives; return the process."""
+    _KEPT.append(b"x" * (megabytes << 20))
+    return os.getpid()
+
+
+def swell(megabytes: int, folder: str, name: str) -> str:
+    """Hold memory until the test lets it go on."""
+    say_started(folder, name)
+    held = b"x" * (megabytes << 20)
+    wait_for_file(Path(folder, f"{name}.go"))
+    return name if held else ""
+
+
+def swell_once(megabytes: int, log: str, folder: str) -> int:
+    """Hold memory for ever in the first attempt; note when later ones begin and end."""
+    number = attempt()
+    if number == 1:
+        swell(megabytes, folder, "first")
+    return noted(log, "alone", 0.2, number)
+
+
+def noted(log: str, name: str, seconds: float, value: int = 0) -> int:
+    """Sleep; note when that began and ended."""
+    begun = time.monotonic_ns()
+    time.sleep(seconds)
+    write_line(log, f"{name} {begun} {time.monotonic_ns()}")
+    return value
+
+
+def swelling_child(megabytes: int, folder: str) -> tuple[str, int]:
+    """A root whose child elsewhere holds too much, the first time it is called."""
+    child = mpsched.spawn(swell_first, megabytes, folder)
+    wait_for_file(Path(folder, "child.started"))
+    return child.join(), attempt()
+
+
+def swell_first(megabytes: int, folder: str) -> str:
+    if Path(folder, "child.started").exists():
+        return "again"
+    return swell(megabytes, folder, "child")
+
+
+def hold_in_attempt(folder: str) -> int:
+    """Hold under a name of the attempt's own; return its number."""
+    hold(folder, f"attempt{attempt()}")
+    return attempt()
+
+
+class SlowItem:
+    """An argument whose pickling waits until the test lets it go on."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> Any:
+        hold(self.folder, "pickling")
+        return str, ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mpsched._pool.obituary import Death
 from mpsched._pool.task import Task
 from mpsched._pool.trees import Trees, _Dying
 from mpsched._shm import layout as lay
@@ -282,7 +283,7 @@ class Forest:
         ats[worker] = BURIED
         settled = world.place.settled
         if worker == 0:
-            settled = not world.trees.wait_for(world.task, 0, 10, -9, 0)
+            settled = not world.trees.wait_for(world.task, Death(0, 10, -9), 0)
         world.place = world.place._replace(at=tuple(ats), settled=settled)
 
     # --- steps -----------------------------------------------------------------------------------------

@@ -131,6 +131,44 @@ def unpicklable(count: int) -> tuple[bool, set[int]]:
     return all(value is lock for _, value in results), {pid for pid, _ in results}
 
 
+def unpicklable_among_keywords(count: int) -> set[int]:
+    """Spawn a call with a lock and many others with keywords; return who ran those."""
+    handles = [spawn(echo, threading.Lock(), seconds=0.005)]
+    handles += [spawn(named_echo, value=n, seconds=0.005) for n in range(count)]
+    return {pid for pid, _ in [h.join() for h in handles][1:]}
+
+
+class LockedError(Exception):
+    """Does not survive pickling."""
+
+    def __init__(self) -> None:
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+def fail_locked(_number: int) -> None:
+    raise LockedError
+
+
+def errors_elsewhere(count: int) -> tuple[int, set[str]]:
+    """Return (id of this task, texts of errors of children that cannot be pickled)."""
+    task = mpsched.current_task()
+    assert task is not None
+    texts = set()
+    for handle in [spawn(fail_locked, n) for n in range(count)]:
+        try:
+            handle.join()
+        except mpsched.errors.RemoteError as error:
+            texts.add(str(error).splitlines()[0])
+    return task.task_id, texts
+
+
+def named_echo(value: object, seconds: float) -> tuple[int, object]:
+    """As `echo`, with names."""
+    time.sleep(seconds)
+    return os.getpid(), value
+
+
 def sort_in_place(part: list[int]) -> None:
     """Sort a list in place: what a child must not do, because it may have a copy."""
     time.sleep(0.03)
@@ -423,6 +461,23 @@ def made_elsewhere(number: int) -> Any:
     """Return a shared array that this child makes."""
     time.sleep(0.003)
     return mpsched.shared_array(8, "i8", number)
+
+
+def blocks_kept(_array: object = None) -> tuple[int, int]:
+    """Return (own pid, shared arrays that this worker keeps for further children)."""
+    from mpsched._shm import references
+
+    time.sleep(0.002)
+    return os.getpid(), len(references._recent)
+
+
+def blocks_kept_elsewhere(array: Any, least: int) -> list[int]:
+    """Give away children with slices of an array; return what each thief keeps, `least` times."""
+    found: list[int] = []
+    while len(found) < least:
+        handles = [spawn(blocks_kept, array[n : n + 2]) for n in range(8)]
+        found += [kept for pid, kept in [h.join() for h in handles] if pid != os.getpid()]
+    return found
 
 
 def shared_results(count: int) -> tuple[int, int]:

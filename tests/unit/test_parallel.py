@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,11 @@ from hypothesis import given, strategies as st
 
 import mpsched
 from mpsched import parallel, sorting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 
 def square(n: int) -> int:
@@ -137,22 +143,64 @@ def test_sort_pairs_cover_both_sides_once(lengths: list[tuple[int, int]], most: 
         assert covered == [place for start, end in segments for place in range(start, end)]
 
 
-@pytest.mark.parametrize("kind", ["random", "few", "equal", "sorted", "reversed", "nan"])
-@pytest.mark.parametrize("parts", [2, 3, 7])
+ORDERS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "random": lambda values: values,
+    "sorted": np.sort,
+    "reversed": lambda values: np.sort(values)[::-1],
+    "equal": lambda values: np.full_like(values, values[0]),
+    "few": lambda values: np.resize(values[:3], len(values)),
+    "strided": lambda values: np.repeat(values, 2)[::2],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", ">f8", "g", "i1", "i2", "i8", "u1", "u8", "?", "U3", "S2", "M8[s]"]
+)
 def test_sort_with_several_parts_sorts(
-    kind: str, parts: int, monkeypatch: pytest.MonkeyPatch
+    dtype: str, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step of the parallel sort, with children that run here."""
-    monkeypatch.setattr(sorting, "_LEAST", 50)
-    rng = np.random.default_rng(parts)
-    values = {
-        "random": rng.random(1000),
-        "few": rng.integers(0, 3, 1000).astype(float),
-        "equal": np.ones(1000),
-        "sorted": np.arange(1000.0),
-        "reversed": np.arange(1000.0)[::-1],
-        "nan": np.where(rng.random(1000) < 0.3, np.nan, rng.random(1000)),
-    }[kind]
-    array = values.copy()
-    sorting._sort(array, parts)
-    assert np.array_equal(array, np.sort(values), equal_nan=True)
+    """Every step of the parallel sort, with children that run here: above, around and below zero."""
+    for name, size in {"_LEAST": 64, "_PIECE": 50, "_CACHED": 32, "_SAMPLED_RUNS": 8}.items():
+        monkeypatch.setattr(sorting, name, size)
+    rng = np.random.default_rng(1)
+    for parts, middle in itertools.product((2, 3, 7), (-5000, 0, 5000)):
+        drawn = rng.normal(middle, 1000, 1000).astype("i8")
+        values = ORDERS[order](drawn % 2 == 0 if dtype == "?" else drawn.astype(dtype))
+        array = values.copy() if order != "strided" else np.repeat(values, 2)[::2]
+        sorting._sort(array, parts)
+        assert array.tolist() == np.sort(values).tolist(), (parts, middle)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8"])
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 1.0])
+def test_sort_puts_every_nan_last(
+    dtype: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NumPy does, whatever the sign of the NaN; zeros with either sign are equal."""
+    monkeypatch.setattr(sorting, "_LEAST", 64)
+    monkeypatch.setattr(sorting, "_SAMPLED_RUNS", 8)
+    rng = np.random.default_rng(1)
+    for parts, middle in itertools.product((2, 3, 7), (-3, 0, 3)):
+        values = rng.normal(middle, 1, 1000).astype(dtype)
+        values[rng.random(1000) < 0.2] = 0.0
+        values[rng.random(1000) < 0.1] = -np.inf
+        values[rng.random(1000) < share] = np.nan
+        values = np.where(rng.random(1000) < 0.5, -values, values).astype(dtype)
+        array = values.copy()
+        sorting._sort(array, parts)
+        assert np.array_equal(array, np.sort(values), equal_nan=True), (parts, middle)
+
+
+def test_loops_in_loops_note_the_innermost_indices() -> None:
+    """Each would note its own; thousands of notes were too much for the error to be sent."""
+
+    def nested(depth: int) -> int:
+        if not depth:
+            raise KeyError(depth)
+        return parallel.map(nested, [depth - 1])[0]
+
+    with pytest.raises(KeyError) as caught:
+        nested(50)
+    assert len(caught.value.__notes__) == 20
+    assert all(note.startswith("index 0 of parallel.map(") for note in caught.value.__notes__)

@@ -66,7 +66,7 @@ def test_args_form_follows_from_the_options() -> None:
         (["f:g", "--out-dir", "d", "--suffix", "./x"], "dot"),
         (["f:g", "--out-dir", "d", "--batch", "2"], "one file per input"),
         (["f:g", "--batch", "0"], "too small"),
-        (["f:g", "-j", "-1"], "expected one argument"),
+        (["f:g", "-j", "-1"], "'-1' is not a number from 0"),
         (["f:g", "-j", "x"], "not a number"),
         (["f:g", "--timeout", "0"], "seconds"),
         (["f:g", "--timeout", "nan"], "seconds"),

@@ -35,7 +35,7 @@ class Limited:
     def __init__(self, *args: Any) -> None:
         self.pool = QuietPool()
         self.kills: list[int] = []
-        self.pool.supervisor.kill = lambda worker, _number: self.kills.append(worker)
+        self.pool.supervisor.kill = lambda worker, *_: self.kills.append(worker)
         cast("Any", self.pool).revoker = SimpleNamespace(ask=lambda _task: True)
         self.trees = Trees(self.pool.as_pool)
         self.limits = Limits(self.pool.as_pool, self.trees)

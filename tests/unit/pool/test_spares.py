@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mpsched._pool.events import Events
 from mpsched._pool.slot import Slot
 from mpsched._pool.spares import Spares
 from mpsched._shm import layout as lay
@@ -40,12 +41,14 @@ class Bench:
         def bell(worker: int) -> SimpleNamespace:
             return SimpleNamespace(wake=lambda: self.rung.append(worker))
 
+        self.events = Events(lambda: None)
         pool = SimpleNamespace(
             width=WIDTH,
             layout=self.layout,
             segment=SimpleNamespace(words=self.words),
             bells=[bell(worker) for worker in range(workers)],
             leader=SimpleNamespace(read_from=self.read.append),
+            events=self.events,
         )
         self.spares = Spares(pool, self.slots)  # type: ignore[arg-type]
 
@@ -61,6 +64,7 @@ class Bench:
         """Take the supervisor's look some seconds later; returns the spares that are wanted."""
         self.now += after
         self.spares.check()
+        self.events.deliver()
         for slot in self.slots:
             if slot.start_at is not None and slot.start_at <= self.now:
                 slot.start_at, slot.alive = None, True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mpsched._pool.obituary import Death
 from mpsched._pool.options import Options
 from mpsched._pool.trees import Trees
 from mpsched._shm import layout as lay
@@ -35,7 +36,7 @@ class Grove:
         self.pool = QuietPool(3)
         self.kills: list[int] = []
         self.now = 100.0
-        self.pool.supervisor = SimpleNamespace(kill=lambda worker, _: self.kills.append(worker))
+        self.pool.supervisor = SimpleNamespace(kill=lambda worker, *_: self.kills.append(worker))
         self.trees = Trees(self.pool.as_pool)
         self.table, self.layout = self.pool.table, self.pool.layout
         for ring in self.trees.deques:
@@ -251,6 +252,30 @@ def test_trees_child_two_deaths_up_waits_for_what_runs_below(grove: Grove) -> No
     assert (grove.state(below)[0], grove.state(child)[0]) == (st.LOST, st.LOST)
 
 
+def test_trees_worker_with_a_part_of_a_dead_child_is_ended_after_a_grace(grove: Grove) -> None:
+    """Unless it runs the root itself, or has gone on to something else."""
+    root = grove.root()
+    key = grove.table.run_key(root.handle)
+    child = grove.taken(THIEF)
+    parts = [grove.taken(worker, home=THIEF) for worker in (THIRD, HOME)]
+    for handle in parts:
+        grove.table.place[handle], grove.table.root[handle] = root.handle, key
+    grove.store(THIRD, lay.B_RUN, key)
+    grove.store(HOME, lay.B_RUN, key)
+    grove.trees.bury(THIEF, 12, KILLED)
+    grove.trees.check()
+    assert grove.kills == []
+    grove.now += 0.6
+    grove.trees.check()
+    assert grove.kills == [THIRD]
+    assert grove.word(THIRD, lay.B_KILL) == key
+    grove.store(THIRD, lay.B_RUN, key + 1)
+    grove.trees.check()
+    assert grove.kills == [THIRD]
+    assert grove.word(THIRD, lay.B_KILL) == 0
+    assert grove.state(child) == (st.DYING, THIEF)
+
+
 def test_trees_child_waits_only_for_what_is_below_it(grove: Grove) -> None:
     """TREES-5: of two that died with their thief, one may be below what keeps the other one waiting."""
     outer = grove.taken(THIEF)
@@ -286,7 +311,7 @@ def test_trees_entry_that_is_used_again_keeps_nobody_waiting(grove: Grove) -> No
 def lose(grove: Grove, task: Task) -> bool:
     """Bury home while it runs `task`; whether the root waits for its children."""
     grove.trees.bury(HOME, 11, KILLED)
-    return grove.trees.wait_for(task, HOME, 11, KILLED, 0)
+    return grove.trees.wait_for(task, Death(HOME, 11, KILLED), 0)
 
 
 def test_trees_root_without_children_elsewhere_is_settled_at_once(grove: Grove) -> None:
@@ -312,7 +337,7 @@ def test_trees_root_is_settled_when_the_last_child_elsewhere_ends(grove: Grove) 
     assert grove.trees.check() == []
     grove.store(THIRD, lay.B_RUN, 0)
     (lost,) = grove.trees.check()
-    assert (lost.task, lost.worker, lost.pid, lost.status) == (task, HOME, 11, KILLED)
+    assert (lost.task, lost.end) == (task, Death(HOME, 11, KILLED))
     assert not grove.trees.holds(task)
     assert not grove.table.cancel[task.handle]
     assert grove.kills == []

@@ -308,6 +308,20 @@ def test_wakeups_push_wakes_the_owner_or_else_a_thief(
     assert woken == ({pushed_to} if pushed_to in parked else parked)
 
 
+def test_wakeups_push_past_a_busy_inbox_wakes_its_owner_too(quiet: QuietPool) -> None:
+    """Both sleep, and one is rung for a root already: the next one may lie behind it, and be long."""
+    for worker in (0, 1):
+        quiet.segment.words[quiet.layout.block(worker) + lay.B_STATE] = lay.PARKED
+    quiet.submit(quiet.task())
+    quiet.dispatcher.pump()
+    assert [worker for worker in (0, 1) if quiet.bells[worker].wait(0)] == [0]
+    quiet.locks.taken = {1}
+    quiet.submit(quiet.task())
+    quiet.dispatcher.pump()
+    assert len(quiet.dispatcher.inboxes[0]) == 2
+    assert quiet.bells[1].wait(0)
+
+
 def test_wakeups_root_that_came_back_too_late_is_queued_again(quiet: QuietPool) -> None:
     """REVOKED with nobody who waits: the root lies in the inbox again, and its owner is rung."""
     (handle,) = quiet.push(0)

@@ -1,3 +1,1 @@
-"""Tests of `mpsched.testing`."""
-
-from __future__ import annotations
+"""Tests of mpsched.testing."""

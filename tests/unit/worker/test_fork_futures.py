@@ -23,7 +23,7 @@ def run() -> Iterator[Callable[..., Any]]:
 
 
 def submit(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ForkFuture[Any]:
-    return forkfuture.submit(fn, args, kwargs, {})
+    return forkfuture.submit(fn, args, kwargs)
 
 
 def fib(n: int) -> int:
@@ -131,9 +131,3 @@ def test_fork_future_callbacks_are_called_once(run: Callable[..., Any]) -> None:
         assert seen == [32, 33, 64]
 
     run(parent)
-
-
-def test_fork_future_refuses_options_of_a_root() -> None:
-    """What only a task of its own can have is a TypeError that names it."""
-    with pytest.raises(TypeError, match="priority, retries"):
-        forkfuture.submit(pow, (2, 3), {}, {"retries": 2, "priority": 1, "name": "x"})

@@ -177,6 +177,7 @@ def test_fork_handle_cannot_be_pickled(run: Callable[..., Any]) -> None:
         with pytest.raises(TypeError, match="pass its value"):
             pickle.dumps(handle)
         assert "fib, waiting" in repr(handle)
+        assert "fib, waiting" in repr(spawn(fib, n=1))
         handle.join()
         assert "done" in repr(handle)
 

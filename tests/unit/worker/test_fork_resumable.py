@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mpsched._worker import hot, long
 from mpsched._worker.hot import Handle, spawn
 from mpsched._worker.resumable import resumable
+from mpsched.errors import ArgumentChanged
 from tests.support.forking import Elsewhere, root
 
 if TYPE_CHECKING:
@@ -160,3 +162,28 @@ def test_resumable_children_may_be_taken() -> None:
     with root(elsewhere) as run_root:
         assert run_root(parent) == [0, 1, 1, 2, 3, 5]
     assert elsewhere.taken == 2
+
+
+@resumable
+def append(values: list[int], n: int) -> Generator[Handle[int], Any, int]:
+    values.append(n)
+    if n:
+        yield spawn(append, values if n == 2 else values[:], n - 1)
+    return len(values)
+
+
+def test_resumable_children_get_copies_without_nesting(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the debug mode `copy` depth costs no stack either, and a changed argument is an error."""
+    monkeypatch.setattr(long, "copying", True)
+
+    def careful(fn: Callable[..., Any], *args: Any) -> Any:
+        hot.careful = True  # as spawns are in that mode
+        return fn(*args)
+
+    levels = 3 * sys.getrecursionlimit()
+    assert run(careful, chain, levels) == levels
+    assert run(careful, fib, 8) == 21
+    with pytest.raises(ArgumentChanged, match="append changed its argument `values`"):
+        run(careful, append, [], 2)

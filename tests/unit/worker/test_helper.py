@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mpsched._deque.inbox import Inbox
 from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
 from mpsched._worker import helper, main
@@ -201,6 +202,29 @@ def test_helper_share_sends_results_that_nobody_was_told_of() -> None:
     assert sitting.worker.unflushed == 0
     assert sitting.pool.collector_bell.wait(0)
     sitting.pool.close()
+
+
+def test_helper_share_without_memory_at_any_line_loses_nothing() -> None:
+    """HELPER-3: each root is in one place afterwards, and shared at the next try."""
+    places = set()
+
+    def fail() -> None:
+        raise MemoryError
+
+    for line in each_line(Inbox.give_back, lambda sitting: helper.share(sitting.worker)):
+        sitting = Sitting()
+        with (
+            before_line(Inbox.give_back, line, fail),
+            pytest.raises(MemoryError),
+        ):
+            helper.share(sitting.worker)
+        sitting.check()
+        places.add(len(sitting.worker.local))
+        helper.share(sitting.worker)
+        sitting.check()
+        assert sitting.worker.inbox.handles() == sitting.handles
+        sitting.pool.close()
+    assert places == {0, ROOTS}
 
 
 @pytest.mark.parametrize("act", [helper.share, helper.revoke])

@@ -127,26 +127,30 @@ def test_idle_park_rings_the_helpers_of_those_who_have_more(quiet: QuietPool) ->
     assert not quiet.helper_bells[0].wait(0)
 
 
-def test_idle_park_that_its_safety_timeout_ends_with_work_is_counted(quiet: QuietPool) -> None:
-    """A lost wake-up would be seen in `rescues`; a timeout with nothing to do is none."""
+@pytest.mark.parametrize("then", ["nobody", "rings", "takes it"])
+def test_idle_park_that_its_safety_timeout_ends_with_work_is_counted(
+    quiet: QuietPool, then: str
+) -> None:
+    """A lost wake-up is seen in `rescues`; who has brought work may ring late, or ring another one."""
     worker, block = quiet.workers[0], quiet.layout.block(0)
-    waits = 0
+    asked: list[float | None] = []
 
     class Bell:
-        def wait(self, _timeout: float | None) -> bool:
-            nonlocal waits
-            waits += 1
-            if waits == 2:
-                # Added by somebody who rings nobody.
+        def wait(self, timeout: float | None) -> bool:
+            asked.append(timeout)
+            if len(asked) == 2:
                 span = quiet.entries.allocate(1)
                 quiet.entries.write(span.start, quiet.task(), 1)
-                quiet.dispatcher.inboxes[0].push(list(span))
-            return False
+                quiet.dispatcher.inboxes[1].push(list(span))
+            if len(asked) == 3 and then == "takes it":
+                other = quiet.workers[1]
+                assert other._take(other.inbox, 2, wait=True)
+            return len(asked) == 3 and then == "rings"
 
     worker.bell = Bell()  # type: ignore[assignment]
-    idle.park(worker)
-    assert waits == 2
-    assert quiet.segment.words[block + lay.B_RESCUES] == 1
+    assert idle.park(worker)
+    assert asked == [0.1, 0.2, 0.1]
+    assert quiet.segment.words[block + lay.B_RESCUES] == (then == "nobody")
     assert quiet.segment.words[block + lay.B_PARKS] == 2
 
 

@@ -1,0 +1,60 @@
+"""The lock of a ring of children, held. See README.md, "Fork-join"."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, final
+
+from mpsched._shm import layout as lay
+
+if TYPE_CHECKING:
+    from mpsched._deque.ring import Ring
+    from mpsched._worker.worker import Worker
+
+
+@final
+class HeldRing:
+    """What `Worker.ring` returns: no code of the user's runs meanwhile."""
+
+    __slots__ = ("_begun", "_ring", "_wait", "_worker")
+
+    def __init__(self, worker: Worker, ring: Ring, wait: bool) -> None:
+        self._worker = worker
+        self._ring = ring
+        self._wait = wait
+        self._begun = 0
+
+    def __enter__(self) -> bool:
+        worker, ring = self._worker, self._ring
+        if worker.in_section == threading.get_ident():
+            raise RuntimeError(
+                "a finalizer or signal handler joins a child that another worker may have, in the "
+                "middle of the scheduler's own work; let finalizers neither wait nor join"
+            )
+        worker.ring_lock.acquire()
+        try:
+            worker.in_section = threading.get_ident()
+            self._begun = time.monotonic_ns()
+            words, block = worker.words, worker.block
+            if not worker.locks.try_acquire(ring.lock):
+                words[block + lay.B_CONTENDED] += 1
+                if not self._wait:
+                    return False
+                worker.locks.acquire(ring.lock)
+            words[block + lay.B_LOCKS] += 1
+            ring.repair()
+        except BaseException:
+            self.__exit__()
+            raise
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        worker = self._worker
+        try:
+            worker.locks.release(self._ring.lock)
+        finally:
+            worker.in_section = 0
+            begun = self._begun
+            worker.words[worker.block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+            worker.ring_lock.release()
