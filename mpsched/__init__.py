@@ -1,7 +1,7 @@
 # The door. What you see here lives in these places:
 #
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
-#   scheduler.py  Scheduler: calls at their time
+#   scheduler.py  Scheduler: calls at their time; asyncscheduler.py: the same with `await`
 #   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
 #   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
 #   testing/      for tests of code that uses this package
@@ -41,12 +41,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
     from mpsched._base.cancelresult import CancelResult
-    from mpsched._timers.backoff import Backoff
     from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
     from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
+    from mpsched.asyncscheduler import AsyncScheduler
     from mpsched.executor import (
         CloseReport,
         Future,
@@ -66,32 +66,19 @@ if TYPE_CHECKING:
         scope,
         spawn,
     )
-    from mpsched.scheduler import (
-        ClockJump,
-        Kept,
-        Run,
-        Scheduler,
-        SchedulerMetrics,
-        SchedulerReport,
-        TaskHandle,
-    )
+    from mpsched.scheduler import Scheduler, TaskHandle
 
 __all__ = [
-    "Backoff",
+    "AsyncScheduler",
     "CancelResult",
-    "ClockJump",
     "CloseReport",
     "Due",
     "Future",
     "Handle",
     "HeapMetrics",
-    "Kept",
     "PoolEvent",
     "PoolStats",
-    "Run",
     "Scheduler",
-    "SchedulerMetrics",
-    "SchedulerReport",
     "TaskHandle",
     "TimerStatus",
     "VersionedTimerHeap",
@@ -118,9 +105,8 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "AsyncScheduler": "mpsched.asyncscheduler",
     "CancelResult": "mpsched._base.cancelresult",
-    "Backoff": "mpsched._timers.backoff",
-    "ClockJump": "mpsched.scheduler",
     "CloseReport": "mpsched.executor",
     "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
@@ -128,11 +114,7 @@ _HOME = {
     "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
     "HeapMetrics": "mpsched._timers.due",
-    "Kept": "mpsched.scheduler",
-    "Run": "mpsched.scheduler",
     "Scheduler": "mpsched.scheduler",
-    "SchedulerMetrics": "mpsched.scheduler",
-    "SchedulerReport": "mpsched.scheduler",
     "TaskHandle": "mpsched.scheduler",
     "TimerStatus": "mpsched._timers.due",
     "VersionedTimerHeap": "mpsched._timers.heap",

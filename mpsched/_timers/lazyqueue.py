@@ -51,9 +51,13 @@ class LazyQueue:
             self._admit(self.ready, now)
             entry = self.ready.pop()
             self._skipped(self.ready)
-            return entry
-        first = self._first()
-        return None if first is None or first[RUN_AT] > now else heappop(self.heap)
+        else:
+            entry = self._first()
+            if entry is None or entry[RUN_AT] > now:
+                return None
+            heappop(self.heap)
+        self.sweep()
+        return entry
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until something is due, at least 0; None if there is nothing."""
@@ -99,7 +103,7 @@ class LazyQueue:
         if self.stale <= STALE_LEFT or self.stale * 2 <= len(self):
             return
         heap = self.heap
-        heap[:] = [entry for entry in heap if entry[STATE] == PENDING]
+        heap[:] = [entry for entry in heap if not entry[3]]  # STATE is PENDING; half of the cost
         heapify(heap)
         if self.ready is not None:
             self.ready.purge()

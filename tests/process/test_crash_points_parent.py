@@ -32,7 +32,7 @@ _BEFORE = {
     # Workers die with a claim begun and nothing running: somebody has to repair it.
     "ring.repair": Fault("ring.take.dirty", "kill", role="owner", hit=7, times=1000),
     # Thieves die with a child that they have not started.
-    "trees.returned": Fault("steal.taken", "kill", role="thief", hit=2, times=1000),
+    "trees.returned": Fault("steal.taken", "kill", role="thief", times=12),
 }
 """What has to happen for a point to be reached at all."""
 

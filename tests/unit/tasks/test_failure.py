@@ -202,6 +202,7 @@ def test_failure_long_texts_are_cut() -> None:
     assert "characters ..." in str(back.__cause__)
 
 
+
 class BadRepr:
     def __repr__(self) -> str:
         raise SystemExit(3)
