@@ -163,15 +163,18 @@ def _act(scene: Scene, scenario: Scenario, *armed: Armed) -> None:
     crashpoints.arm(())
 
 
-def supervisors(points: str) -> None:
-    """{pause, raise} at these points (with commas between) of the supervisor.
+def supervisors(points: str, turns: str) -> None:
+    """{pause, raise} at points of the supervisor.
 
-    Whether it is the supervisor that comes there is a matter of luck at some; then once more.
+    Args:
+        points: Names, with commas between.
+        turns: How often a cell is tried: whether it is the supervisor that comes there is a matter of
+            luck at some.
     """
     strikes = Strikes()
     for point in points.split(","):
         for action in ("pause", "raise"):
-            for hit in (2, *(1,) * _TURNS):
+            for hit in [1, 2, *[1] * _TURNS][: int(turns)]:
                 armed = [Armed(point, action, "supervisor", None, None, hit, 1, PAUSE_S)]
                 if point in BEFORE:
                     armed.insert(0, BEFORE[point])
