@@ -12,7 +12,6 @@ import pytest
 from mpsched import Scheduler
 from mpsched._base.clock import SystemClock
 from mpsched._schedule.bell import Bell
-from mpsched.scheduler import ClockJump
 from mpsched.testing import ManualClock
 from tests.support import tasks
 from tests.support.gates import wait_until
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mpsched import WorkStealingExecutor
+    from mpsched.scheduler import ClockJump
 
 HANG_S = 60.0
 FAR = 10_000.0
