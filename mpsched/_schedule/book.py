@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections import deque
+import time
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._base.clock import WallWatch
 from mpsched._pool.future import COMPLETION
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from mpsched._timers.due import Due, TimerStatus
 
     Raw = Callable[[], tuple[Any, BaseException | None]]
+
+STUCK_S: Final = 0.5
+"""Seconds after which a verdict that is not told, and whose handle is not final, is told by another."""
 
 
 class Book:
@@ -58,7 +61,7 @@ class Book:
         clock: Clock,
         heaps: dict[str, Any],
         history: int,
-        report: Callable[[Run, BaseException | None], None],
+        report: Callable[[Run, BaseException, str], None],
     ) -> None:
         self.clock = clock
         self.made = clock.monotonic()
@@ -84,7 +87,9 @@ class Book:
         self.wakes_at = float("inf")
         self._drops: list[tuple[Due, str]] = []
         self._untold: list[Verdict] = []
-        self._telling: deque[None] = deque()  # as long as verdicts are not told; atomic both ways
+        self._telling: dict[
+            Verdict, float
+        ] = {}  # verdicts that are not told, and when they were made
         self._rng = random.Random()  # noqa: S311 - spreads retries
 
     # --- looking -------------------------------------------------------------------------------------
@@ -95,6 +100,11 @@ class Book:
             raise SchedulerClosed(
                 f"the scheduler is {self.state} and takes nothing new: make a new one"
             )
+
+    @property
+    def untold(self) -> bool:
+        """Whether a verdict is not told yet."""
+        return bool(self._telling)
 
     def idle(self) -> bool:
         """Whether nothing is pending, dispatched or running, and every end is told."""
@@ -156,6 +166,31 @@ class Book:
         if not told:
             self._untold.append(self._verdict(handle, value, None, raw=raw))
 
+    def _lost(self, handle: TaskHandle[Any], problem: Exception) -> None:
+        """The tables do not find an id any more: its hash, or what it equals, has changed.
+
+        It is the user's code, and concerns that id alone.
+        """
+        error = RuntimeError(
+            f"{handle.describe()} cannot be found any more: an id must keep its hash and what it equals"
+        )
+        error.__cause__ = problem
+        # Built anew, as the table cannot find what it is to remove.
+        self.current = {key: one for key, one in self.current.items() if one is not handle}
+        for group in list(self.older.values()):
+            if handle in group:
+                self.older = {k: [o for o in g if o is not handle] for k, g in self.older.items()}
+                self.older = {k: g for k, g in self.older.items() if g}
+                break
+        if not handle.over:
+            handle.over = True
+            handle.run = handle.due = handle.job = None
+            self.history.add(
+                handle.task_id, handle.version, handle.attempt, handle.run_at, None,
+                self.clock.monotonic(), None, "failed", "its id has changed",
+            )  # fmt: skip
+            self._untold.append(self._verdict(handle, None, error))
+
     def _retry(
         self,
         handle: TaskHandle[Any],
@@ -171,6 +206,7 @@ class Book:
             or handle.attempt > policy.retries
             or not isinstance(error, policy.retry_on)
             or self.state != "accepting"
+            or self.current.get(handle.task_id) is not handle
         ):
             return False
         pause = policy.backoff.delay(handle.attempt, self._rng)
@@ -306,13 +342,21 @@ class Book:
         cancelled: bool = False,
         raw: Raw | None = None,
     ) -> Verdict:
-        self._telling.append(None)
         run = self.history.last()
-        return Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
+        made = Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
+        self._telling[made] = time.monotonic()
+        return made
 
-    def told(self) -> None:
+    def stuck(self) -> list[Verdict]:
+        """Return verdicts whose telling was interrupted (KeyboardInterrupt): nobody else tells them."""
+        if not self._telling:
+            return []
+        latest = time.monotonic() - STUCK_S
+        return [one for one, made in list(self._telling.items()) if made < latest and one.is_open()]
+
+    def told(self, verdict: Verdict) -> None:
         """A verdict was told. No lock is needed."""
-        self._telling.pop()
+        self._telling.pop(verdict, None)
         if self.state != "accepting":
             self.bell.ring()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, final
 
@@ -46,22 +47,24 @@ class Verdict:
 
     def tell(self) -> None:
         """Settle the handle, which runs its callbacks, and report a failure."""
-        if self._told:
+        if self._told and not self.is_open():
             return
         self._told = True
         error, book = self._error, self._book
         outer, inside.telling = telling(), book
         try:
             if error is not None:
-                error.add_note(
-                    f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}"
-                )
+                note(error, f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}")
             settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
             if error is not None and self._run.outcome != "cancelled":
-                book.report(self._run, error)
+                book.report(self._run, error, self._handle.id)
         finally:
             inside.telling = outer
-            book.told()
+            book.told(self)
+
+    def is_open(self) -> bool:
+        """Whether its handle is not final: it is not told, or whoever told it was interrupted."""
+        return not self._handle.done()
 
     def _settle(self, _value: Any, _raw: Any, *, failed: bool = False) -> None:
         """As the pool's own thread calls a finished future."""
@@ -74,3 +77,9 @@ inside = threading.local()
 def telling() -> Book | None:
     """Return whose verdict the calling thread is telling: it is in a callback, or in `on_error`."""
     return getattr(inside, "telling", None)
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception of the user's, which may have notes of its own making."""
+    with contextlib.suppress(Exception):
+        error.add_note(text)
