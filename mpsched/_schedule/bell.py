@@ -26,6 +26,10 @@ class Bell:
         with contextlib.suppress(RuntimeError):  # rung already
             self._lock.release()
 
+    def is_rung(self) -> bool:
+        """Whether there is a ring, which is heard by that. The sleeper only."""
+        return self._lock.acquire(blocking=False)
+
     def wait(self, seconds: float | None) -> bool:
         """Sleep until a ring, `seconds` at most (None: no limit). True if it was rung."""
         return self._lock.acquire(timeout=-1 if seconds is None else max(0.0, seconds))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _CHUNK: Final = 256
 """Versions handed to a given executor before the lock is let go for a moment."""
 _THREAD_CHUNK: Final = 64
+_AWAKE_S: Final = 0.000_5
+"""For so long after its time a worker looks for what was expected."""
 
 UNKNOWN: Final = CancelResult.UNKNOWN
 PREVENTED: Final = CancelResult.PREVENTED
@@ -472,6 +474,12 @@ class Desk(Book):
         pool.dispatcher.pump()
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)
+
+    def expect(self, due: float) -> None:
+        """Have a worker awake at a time that is a moment away. No lock is held."""
+        pool = self.pool
+        if pool is not None and len(self.workers) and pool.refusal is None:
+            pool.dispatcher.expect(int((due + _AWAKE_S) * 1e9), 1)
 
     def _fail_what_lies(self, pool: Pool) -> None:
         """The executor was shut down: what its queue still has may never be looked at again."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from mpsched._base.clock import SystemClock
 from mpsched._pool import lifecycle
 from mpsched._schedule import closing
 from mpsched._schedule.bell import no_slack
@@ -22,6 +24,11 @@ _LOG = logging.getLogger("mpsched")
 
 _LOOK_S: Final = 0.02
 """Seconds between looks at deadlines while what is due waits for room."""
+
+
+_LEAD_LEAST_S: Final = 0.000_1
+_LEAD_MOST_S: Final = 0.001
+"""Seconds before its time at which it wakes; at most so long it keeps a core busy for each."""
 
 
 class ClockJump(NamedTuple):
@@ -49,6 +56,7 @@ class Dispatcher:
         self._on_event = on_event
         self.thread = threading.Thread(target=self._run, name="mpsched-scheduler", daemon=True)
         desk.thread = self.thread
+        self._lead = _LEAD_LEAST_S
         self._unwatch = desk.clock.watch(desk.bell.ring)
 
     def start(self) -> None:
@@ -79,13 +87,14 @@ class Dispatcher:
             )
             pump = desk.hand_out(now)
             more = pump and desk.blocked and not desk.own_order
+        if pump:
+            desk.pump()  # first of all: the rest is bookkeeping
+        with desk.lock:
             verdicts = [*desk.verdicts(now), *desk.stuck()]
             if jump is None:
                 jump = self._look_at_the_wall()  # nothing followed it, so this can come last
             ended = closing.is_over(desk)
             seconds = 0.0 if more or overdue else self._seconds(now)
-        if pump:
-            desk.pump()
         for due in overdue:
             verdicts += desk.miss(due)
         self._tell(verdicts)
@@ -95,8 +104,31 @@ class Dispatcher:
             return True
         if not more:
             desk.turns += 1
-            desk.bell.wait(seconds)
+            self._sleep(now, seconds)
         return False
+
+    def _sleep(self, now: float, seconds: float | None) -> None:
+        """Sleep until a ring, or until the next time: to the microsecond, and with a worker awake for it.
+
+        A sleep ends late, by how much depends on the machine and its other work: so it ends early by what
+        it was late before, and the rest is spent awake.
+        """
+        desk, lead = self._desk, self._lead
+        bell, clock = desk.bell, desk.clock
+        if seconds is None or now + seconds < desk.wakes_at or type(clock) is not SystemClock:
+            bell.wait(seconds)
+            return
+        until = now + seconds
+        if (left := until - clock.monotonic()) > lead:
+            if bell.wait(left - lead):
+                return
+            late = clock.monotonic() - until + lead
+            # Up at once, down slowly: one in a hundred is to be on time, too.
+            self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, late * 1.25, lead * 0.98))
+        if clock.monotonic() < until:
+            desk.expect(until)
+        while clock.monotonic() < until and not bell.is_rung():
+            os.sched_yield()
 
     def _seconds(self, now: float) -> float | None:
         """Return how long to sleep, and note it: who schedules something earlier rings. Lock held."""

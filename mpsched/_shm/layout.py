@@ -16,6 +16,7 @@ H_LIVE: Final = (
     2  #       parent   workers from 0 on that have ever been started: at least all but spares
 )
 H_WAIT: Final = 8  #       parent   who is to be woken for results (see Waiting below)
+H_SOON: Final = 16  #      parent   monotonic ns until which a worker that is woken stays awake
 HEADER_WORDS: Final = 32
 
 WAIT_NOBODY: Final = 0  #   a leader is awake: it looks at every ring before it sleeps

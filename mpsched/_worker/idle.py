@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
@@ -16,6 +16,15 @@ from mpsched._worker import outcome
 
 if TYPE_CHECKING:
     from mpsched._worker.worker import Worker
+
+
+_SOON_NS: Final = 5_000_000
+"""For longer nobody stays awake for what is expected, whatever the word says."""
+
+
+def is_expected(worker: Worker) -> bool:
+    """Whether the parent expects to have a root in a moment (`Dispatcher.expect`)."""
+    return bool(worker.words[lay.H_SOON] > time.monotonic_ns())
 
 
 def sources(worker: Worker) -> bool:
@@ -106,13 +115,16 @@ def linger(worker: Worker) -> bool:
     whoever else wants this core.
     """
     forks = ask(worker)
-    if not forks and not 0 < worker.recent_ns < worker.settings.linger_s * 1e9:
+    inbox, clock = worker.inbox, time.monotonic_ns
+    soon = min(worker.words[lay.H_SOON], clock() + _SOON_NS)
+    short = 0 < worker.recent_ns < worker.settings.linger_s * 1e9
+    if not forks and not short and soon <= clock():
         worker.words[worker.block + lay.B_WAITS] = 0
         return False
-    inbox, clock = worker.inbox, time.monotonic_ns
     words, state = worker.words, worker.block + lay.B_STATE
     settings = worker.settings
     until = clock() + int((settings.fork_linger_s if forks else settings.linger_s) * 1e9)
+    until = max(until, soon)
     try:
         # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
         # here is found by `park`.

@@ -131,7 +131,7 @@ def _loop(worker: Worker, baseline: Baseline, runner: Runner, max_tasks: int) ->
             if fruitless == 1 and idle.linger(worker):
                 continue
             if fruitless > 1 and idle.park(worker):
-                fruitless = 1
+                fruitless = 0 if idle.is_expected(worker) else 1
             if fruitless > 4:
                 # Something is there that nobody gives us (a stopped process holds its lock).
                 time.sleep(min(0.001, 0.00001 * 2 ** min(fruitless, 10)))

@@ -106,7 +106,7 @@ def test_close_within_a_time_asks_and_then_kills(gate: Gate, tmp_path: Path) -> 
     hears = s.schedule("hears", after=0, fn=gate.hold_until_cancelled, args=("hears",))
     gate.wait_for(2)
     waits = [s.schedule(n, after=0, fn=timed.mark, args=(tmp_path, n)) for n in range(10)]
-    report = s.close(0.05, kill_after=0.5)
+    report = s.close(0.05, kill_after=2)
     assert report.state == "closed"
     assert report.killed == (deaf.describe(),)
     assert report.running == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -168,3 +169,30 @@ def test_idle_safety_timeout_grows_up_to_its_limit() -> None:
     idle.park(pool.workers[0])
     pool.close()
     assert asked == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+
+
+def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For as long as the word says, five milliseconds at most; without it, it sleeps at once."""
+    quiet = QuietPool()
+    worker = quiet.workers[0]
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(state(quiet, 0))
+        if len(looks) == 3:
+            push_to_own(quiet)
+
+    monkeypatch.setattr("os.sched_yield", look)
+    assert not idle.linger(worker)
+    assert looks == []
+    assert not idle.is_expected(worker)
+    quiet.segment.words[lay.H_SOON] = time.monotonic_ns() + 3_600_000_000_000
+    assert idle.is_expected(worker)
+    assert idle.linger(worker)
+    assert looks == [lay.LINGERING] * 3
+    assert state(quiet, 0) == lay.AWAKE
+    assert len(worker._take(worker.inbox, 9, wait=True)) == 1
+    assert not idle.linger(worker)  # it ended by itself
+    quiet.close()
