@@ -76,6 +76,8 @@ def test_signatures_are_those_that_were_promised() -> None:
     assert set(shape(cls)[4:]) == {
         "*preload",
         "*max_tasks_per_child",
+        "*max_rss",
+        "*max_rss_hard",
         "*max_pending",
         "*on_full",
         "*aging",
