@@ -103,7 +103,10 @@ class ByPriority:
     def admit(self, entry: Entry, since: float) -> None:
         key: float = entry[NEGATED]
         if self._aging:
-            key += self._aging * since
+            try:
+                key += self._aging * since
+            except OverflowError:  # an int that no float can hold: no wait makes up for that
+                key = math.inf if key > 0 else -math.inf
         heappush(self._heap, (key, entry[RUN_AT], entry[VERSION], entry))
 
     def first(self) -> Entry | None:

@@ -39,6 +39,16 @@ def test_order_priority_looks_at_each_call() -> None:
     assert drain(heap, 2.0) == ["c", "b"]
 
 
+@pytest.mark.parametrize("aging", [0.0, 1.0])
+def test_order_priorities_that_no_float_holds(aging: float) -> None:
+    """They are the first and the last there are, and lose nothing."""
+    heap = VersionedTimerHeap(ready_order="priority", aging=aging)
+    for name, priority in [("least", -(10**400)), ("low", -5), ("high", 5), ("most", 10**400)]:
+        heap.schedule(name, 1.0, priority, function)
+    assert drain(heap, 10.0) == ["most", "high", "low", "least"]
+    heap.check_invariants()
+
+
 def test_order_priority_revoked_is_in_its_old_place() -> None:
     """A claim that is taken back stands where it stood."""
     heap = VersionedTimerHeap(ready_order="priority")
