@@ -244,6 +244,8 @@ def close_if_idle(desk: Desk) -> None:
 
 def close_now(desk: Desk) -> None:
     """Nothing is left. Lock held."""
+    if desk.pool is None:
+        desk.unwatch()
     desk.state = "closed"
     desk.closed.set()
     desk.changed.notify_all()

@@ -73,6 +73,9 @@ class Desk(Book):
         self.blocked = False
         self.forked = False
         self.pid = os.getpid()
+        if pool is None:
+            # Whoever waits in `next` on a clock that is moved by hand is woken by its moves.
+            self.unwatch = clock.watch(self.wake)
         desks.add(self)
 
     # --- what a handle asks of its pool ------------------------------------------------------------
@@ -95,6 +98,11 @@ class Desk(Book):
         """Somebody waits: results of the pool should not lie."""
         if self.pool is not None:
             self.pool.leader.outsider()
+
+    def wake(self) -> None:
+        """Have those who wait in `next` look again."""
+        with self.lock:
+            self.changed.notify_all()
 
     def ring(self) -> None:
         """Nobody need be woken: the pool's own thread tells of every end."""

@@ -20,31 +20,28 @@ def take(desk: Desk, timeout: float | None) -> Due | Wait | None:
     desk.enter()
     until = None if timeout is None else time.monotonic() + timeout
     while True:
+        verdicts: list[Verdict] = []
         with desk.lock:
-            if desk.state == "closed" or (desk.end is not None and not desk.current):
-                raise SchedulerClosed("the scheduler was closed, and nothing is left to run")
-            found, verdicts = _look(desk)
-        for verdict in verdicts:
-            verdict.tell()
-        if isinstance(found, Due):
-            return found
-        with desk.lock:
+            if desk.end is not None and not len(desk.workers):
+                raise SchedulerClosed("the scheduler was closed, and nothing is left to start")
+            found = _look(desk)
+            verdicts = desk.verdicts(desk.clock.monotonic())
             left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                return found
-            # Once more, now that nobody can schedule anything between the look and the wait.
-            hint = desk.workers.peek(desk.clock.monotonic())
-            if hint is not None and hint.seconds <= 0:
-                continue
-            if desk.end is None or desk.current:
-                seconds = None if hint is None else hint.seconds
+            over = isinstance(found, Due) or (left is not None and left <= 0)
+            if not (over or verdicts):
+                # Under the same lock as the look, so that no wake-up is lost.
+                seconds = found.seconds if isinstance(found, Wait) else None
                 wait = desk.clock.timeout(seconds, walls=desk.follows_wall())
                 desk.changed.wait(
                     min((one for one in (left, wait) if one is not None), default=None)
                 )
+        for verdict in verdicts:
+            verdict.tell()
+        if over:
+            return found
 
 
-def _look(desk: Desk) -> tuple[Due | Wait | None, list[Verdict]]:
+def _look(desk: Desk) -> Due | Wait | None:
     """Take the first that is due. Lock held."""
     now = desk.clock.monotonic()
     if desk.walls.look() is not None:
@@ -61,7 +58,7 @@ def _look(desk: Desk) -> tuple[Due | Wait | None, list[Verdict]]:
         desk.taken[found.version] = handle
         job = handle.job
         found = found._replace(fn=job.fn, args=job.args, kwargs=job.kwargs)
-    return found, desk.verdicts(now)
+    return found
 
 
 def end(desk: Desk, due: Due, value: Any, error: BaseException | None) -> None:

@@ -24,7 +24,7 @@ from mpsched._timers.entry import (
     extra_of,
     set_time,
 )
-from mpsched._timers.instants import finite, whole
+from mpsched._timers.instants import finite, not_nan, whole
 from mpsched._timers.lazyqueue import STALE_LEFT
 from mpsched._timers.states import CANCELLED, CLAIMED, COMPLETED, FAILED, PENDING, RUNNING
 from mpsched.errors import StaleVersion
@@ -284,8 +284,8 @@ class VersionedTimerHeap(TimerBook):
         Complexity:
             O(log n), amortized over the calls that made entries stale.
         """
-        if now != now:  # noqa: PLR0124 - NaN, at the price of one comparison
-            raise ValueError("now must be a time, not nan")
+        if now != now:  # noqa: PLR0124 - `not_nan`, without its call
+            not_nan(now)
         if not self._plain:
             entry = self._first_due(now)
             if entry is None:
@@ -304,6 +304,9 @@ class VersionedTimerHeap(TimerBook):
                 if entry[0] > now:  # RUN_AT
                     return Wait(entry[0] - now)
                 heappop(heap)
+                stale = self._queue.stale
+                if stale > STALE_LEFT and stale * 2 > len(heap):
+                    self._queue.sweep()
                 break
         # STATE: PENDING -> CLAIMED -> RUNNING in one step.
         entry[3] = 2
@@ -320,15 +323,13 @@ class VersionedTimerHeap(TimerBook):
 
         As `next`, in arguments, results and errors.
         """
-        if now != now:  # noqa: PLR0124 - NaN
-            raise ValueError("now must be a time, not nan")
+        not_nan(now)
         entry = self._first_due(now)
         return self._wait(now) if entry is None else self._claimed(entry)
 
     def claim_many(self, now: float, most: int) -> list[Due]:
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
-        if now != now:  # noqa: PLR0124 - NaN
-            raise ValueError("now must be a time, not nan")
+        not_nan(now)
         taken: list[Due] = []
         while len(taken) < most and (entry := self._first_due(now)) is not None:
             taken.append(self._claimed(entry))
@@ -336,8 +337,7 @@ class VersionedTimerHeap(TimerBook):
 
     def peek(self, now: float) -> Wait | None:
         """Tell how long until something is due (0.0: something is), or None if nothing waits for a time."""
-        if now != now:  # noqa: PLR0124 - NaN
-            raise ValueError("now must be a time, not nan")
+        not_nan(now)
         self._miss(now)
         return self._wait(now)
 
@@ -494,8 +494,7 @@ class VersionedTimerHeap(TimerBook):
             What is claimed past its deadline, each once: the caller takes it back, and finishes it as
             "missed" if it has not started.
         """
-        if now != now:  # noqa: PLR0124 - NaN
-            raise ValueError("now must be a time, not nan")
+        not_nan(now)
         self._miss(now)
         overdue, self._overdue = self._overdue, {}
         return [due_of(entry) for entry in overdue.values()]

@@ -51,6 +51,16 @@ def finite(what: str, value: object) -> float:
     return number
 
 
+def not_nan(now: float) -> None:
+    """Refuse NaN as the present: everything would be due, or nothing.
+
+    Raises:
+        ValueError: It is NaN.
+    """
+    if math.isnan(now):
+        raise ValueError("now must be a time, not nan")
+
+
 def whole(what: str, value: object) -> int:
     """Return an int.
 
@@ -143,8 +153,10 @@ def _hint(value: object) -> str:
 
     if isinstance(value, timedelta):
         return ": use .total_seconds()"
+    if isinstance(value, datetime):
+        return ": give a moment of the calendar to Scheduler.schedule as at="
     if isinstance(value, date):
-        return "" if isinstance(value, datetime) else ": a date has no time of day, use a datetime"
+        return ": a date has no time of day, use a datetime"
     if isinstance(value, str):
         return ": text is not parsed, use a number, a timedelta or datetime.fromisoformat(...)"
     return ""

@@ -51,9 +51,13 @@ class LazyQueue:
             self._admit(self.ready, now)
             entry = self.ready.pop()
             self._skipped(self.ready)
-            return entry
-        first = self._first()
-        return None if first is None or first[RUN_AT] > now else heappop(self.heap)
+        else:
+            entry = self._first()
+            if entry is None or entry[RUN_AT] > now:
+                return None
+            heappop(self.heap)
+        self.sweep()
+        return entry
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until something is due, at least 0; None if there is nothing."""

@@ -8,12 +8,17 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from tests.support.tasks import cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
+
     from tests.support.gates import Gate
+
+    Array = np.ndarray[Any, Any]
 
 
 def version_and_attempt() -> tuple[int, int]:
@@ -83,3 +88,44 @@ def die(flag: Path | None, *_args: Any) -> None:
             return
         flag.touch()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def count(marks: Array, index: int, spin: int) -> bool:
+    """Note that task `index` has run, then wait for its signal for a moment. In a worker."""
+    marks[index] += 1
+    task = mpsched.current_task()
+    assert task is not None
+    deadline = time.monotonic() + spin / 1e6
+    while time.monotonic() < deadline:
+        if task.cancelled:
+            return True
+    return task.cancelled
+
+
+def until_asked(marks: Array, index: int) -> bool:
+    """Note that task `index` has run, then wait for its signal; whether it came. In a worker."""
+    marks[index] += 1
+    task = mpsched.current_task()
+    assert task is not None
+    return task.wait_cancelled(60)
+
+
+def hold_one_more(active: Array, seconds: float) -> int:
+    """Count this worker in, look how many are, count it out. In a worker."""
+    worker = mpsched.current_worker()
+    assert worker is not None
+    active[worker.index] = 1
+    now = int(active.sum())
+    time.sleep(seconds)
+    active[worker.index] = 0
+    return now
+
+
+def endless(stop: Array) -> int:
+    """Spawn children until told to stop. In a worker."""
+    while not stop[0]:
+        children = [mpsched.spawn(cpu, 500) for _ in range(20)]
+        for child in children:
+            child.join()
+        stop[1] += len(children)
+    return int(stop[1])

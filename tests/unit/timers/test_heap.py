@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import itertools
 import math
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,8 +95,9 @@ def test_heap_refuses_times_that_are_not_finite(bad: float) -> None:
             heap.schedule("a", priority=0, fn=function, **times)
     assert heap.status("a") is None
     assert len(heap) == 0
-    with pytest.raises(ValueError, match="now must be a time, not nan"):
-        heap.next(math.nan)
+    for look in (heap.next, heap.peek, heap.claim, heap.expire):
+        with pytest.raises(ValueError, match="now must be a time, not nan"):
+            look(math.nan)
 
 
 @pytest.mark.parametrize("bad", ["5", None, True, 1 + 2j, b"5", [5]])
@@ -105,6 +107,16 @@ def test_heap_refuses_times_that_are_no_numbers(bad: Any) -> None:
     with pytest.raises(TypeError, match="run_at must be a number of seconds, not"):
         heap.schedule("a", bad, 0, function)
     assert heap.status("a") is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "hint"),
+    [(timedelta(seconds=5), "total_seconds"), (datetime(2026, 1, 1, tzinfo=UTC), "as at=")],
+)
+def test_heap_refuses_times_of_the_calendar_with_a_hint(bad: Any, hint: str) -> None:
+    """The heap has no clock; what it says names the way."""
+    with pytest.raises(TypeError, match=f"run_at must be a number of seconds, .*{hint}"):
+        VersionedTimerHeap().schedule("a", bad, 0, function)
 
 
 @pytest.mark.parametrize("bad", ["5", None, True, 1.5])

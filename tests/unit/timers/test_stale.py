@@ -78,6 +78,19 @@ def test_stale_due_entries_are_swept_too(order: str) -> None:
     assert drain(heap, 1.0) == [499]
 
 
+@pytest.mark.parametrize("order", ["run_at", "priority"])
+def test_stale_bound_holds_while_live_ones_are_taken(order: str) -> None:
+    """What is left when the live ones are gone is not all shells."""
+    heap = VersionedTimerHeap(ready_order=order)  # type: ignore[arg-type]
+    for task_id in range(1000):
+        heap.schedule(task_id, 1.0 if task_id < 500 else 2.0, 0, function)
+    for task_id in range(500, 1000):
+        heap.cancel(task_id)
+    for task_id in range(500):
+        assert take(heap, 1.0).task_id == task_id  # looks at the bound each time
+    assert heap.metrics().entries <= STALE_LEFT
+
+
 def test_stale_heads_do_not_shorten_the_wait() -> None:
     """Cancelled entries on top are skipped by `next` and `peek`."""
     heap = VersionedTimerHeap()
