@@ -37,6 +37,9 @@ _COARSE_NS: Final = 200_000
 """Items that take as long as this are spawned by halves at once, and not when somebody asks: an item
 may take seconds, and then the halves can be had from the stack meanwhile."""
 
+_NOTES_MOST: Final = 20
+"""Loops in loops each note their index; at the end of the stack those were thousands."""
+
 _GROWTH: Final = 8  # at most so many times the block before
 
 _NOTHING: Final = hot.NOTHING
@@ -139,7 +142,9 @@ class _Loop:
             return state
         except BaseException as problem:
             left = operator.length_hint(ahead, -1)
-            if left >= 0 and hasattr(problem, "add_note"):
+            notes = getattr(problem, "__notes__", ())
+            enough = isinstance(notes, list) and len(notes) >= _NOTES_MOST
+            if left >= 0 and hasattr(problem, "add_note") and not enough:
                 problem.add_note(f"index {first + len(items) - left - 1} of {self.__qualname__}")
             raise
 

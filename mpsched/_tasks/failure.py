@@ -14,12 +14,17 @@ from mpsched.errors import DecodeError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from traceback import TracebackException
     from types import TracebackType
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _TEXT_MOST: Final = 50_000
 """Characters of a traceback text that are kept, half of them from each end."""
+
+_FRAMES_MOST: Final = 2_000
+_FRAMES_SHOWN: Final = 100
+"""Of a traceback with more frames than that, so many are shown from each end: each takes a millisecond."""
 
 _NEVER_OUT_OF_BAND: Final = 1 << 62
 
@@ -155,12 +160,35 @@ def remote_traceback(exc: BaseException) -> str:
     """
     from traceback import TracebackException
 
-    shown = TracebackException(type(exc), exc, _of_user(exc.__traceback__), compact=True)
+    shown = TracebackException(
+        type(exc), exc, _of_user(exc.__traceback__), compact=True, lookup_lines=False
+    )
+    _shorten(shown)
     text = "".join(shown.format())
     if len(text) > _TEXT_MOST:
         half = _TEXT_MOST // 2
         text = f"{text[:half]}\n[... {len(text) - 2 * half:,} characters ...]\n{text[-half:]}"
     return text
+
+
+def _shorten(shown: TracebackException) -> None:
+    """Leave out what is in the middle of long tracebacks: the end of a stack has tens of thousands."""
+    from traceback import FrameSummary
+
+    todo, seen = [shown], {id(shown)}
+    while todo:
+        one = todo.pop()
+        stack = one.stack
+        if len(stack) > _FRAMES_MOST:
+            left_out = len(stack) - 2 * _FRAMES_SHOWN
+            gap = FrameSummary(
+                f"<{left_out:,} frames left out>", 0, "...", lookup_line=False, line=""
+            )
+            stack[_FRAMES_SHOWN:-_FRAMES_SHOWN] = [gap]
+        for other in (one.__cause__, one.__context__, *(one.exceptions or ())):
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                todo.append(other)
 
 
 def _of_user(traceback: TracebackType | None) -> TracebackType | None:

@@ -86,10 +86,13 @@ def nested_joins(frame: FrameType | None) -> int:
     """Count the joins among a frame and those below it."""
     from mpsched._worker import hot
 
-    code = hot._join.__code__  # noqa: SLF001 - what `Handle.join` is, whoever calls it
+    codes = {hot._join.__code__}  # noqa: SLF001 - what `Handle.join` is, whoever calls it
+    futures = sys.modules.get("mpsched._worker.forkfuture")
+    if futures is not None:
+        codes.add(futures._join.__code__)  # noqa: SLF001 - what waiting for a future is
     joins = 0
     while frame is not None:
-        joins += frame.f_code is code
+        joins += frame.f_code in codes
         frame = frame.f_back
     return joins
 

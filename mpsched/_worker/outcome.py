@@ -217,7 +217,10 @@ def _value(worker: Worker, value: Any) -> tuple[int, bytes, object]:
 def _error(
     worker: Worker, handle: int, problem: BaseException, note: str
 ) -> tuple[int, bytes, object]:
-    data = failure.encode_exception(problem, task_id=worker.table.ident[handle], note=note)
+    table = worker.table
+    # The root's number, as in the note: that of an entry means nothing to anybody else.
+    ident = table.ident[table.place[handle]]
+    data = failure.encode_exception(problem, task_id=ident, note=note)
     if len(data) <= worker.table.child_bytes:
         return ch.O_ERROR, data, None
     short, files = _in_files(worker, data, [])

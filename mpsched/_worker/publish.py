@@ -52,6 +52,8 @@ _begun_ns = 0
 """When this root was first asked for children."""
 _spent_ns = 0
 """What the main thread has spent for thieves in it."""
+_given_ns = 0
+"""When children of it were last published for somebody who asked; 0: never."""
 _gained_ns = 0
 """What thieves have run of it for this worker, as far as outcomes are here; `_gains`: how many children."""
 _gains = 0
@@ -94,11 +96,11 @@ def answer() -> None:
 
 def _begin(worker: Worker, now: int) -> None:
     """Start the accounts of another root."""
-    global _root, _begun_ns, _spent_ns, _gained_ns, _gains, _busy
+    global _root, _begun_ns, _spent_ns, _given_ns, _gained_ns, _gains, _busy
     if _busy.locked() and not _server:
         _busy = threading.Lock()  # a signal handler has raised between the lock and its `try`
     _root, _begun_ns = worker.run, now
-    _spent_ns = _gained_ns = _gains = 0
+    _spent_ns = _given_ns = _gained_ns = _gains = 0
     _pinned.clear()
 
 
@@ -180,11 +182,16 @@ def _publish_many(worker: Worker, count: int) -> bool:
 def _publish_ahead(worker: Worker) -> None:
     """While children are coarse, keep some in the ring: their parent may not spawn again for long.
 
-    What nobody takes comes back at its join, for a hundredth of what it takes.
+    What nobody takes comes back at its join, for a hundredth of what it takes. Before outcomes are here,
+    who asks again so late had a coarse one.
     """
-    if _gained_ns > _COARSE_NS * _gains:
+    global _given_ns
+    now = time.monotonic_ns()
+    coarse = _gained_ns > _COARSE_NS * _gains if _gains else now - _given_ns > _COARSE_NS
+    if _given_ns and coarse:
         ahead = 2 * long.width() - _ready(worker)
         _publish_many(worker, min(ahead, len(hot.stack) - 2))
+    _given_ns = now
 
 
 def _ready(worker: Worker) -> int:

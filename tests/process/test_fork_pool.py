@@ -228,6 +228,14 @@ def test_fork_pool_every_child_runs_elsewhere_if_it_can(monkeypatch: pytest.Monk
         assert run(ex, forkcalls.fib, 6) == 8
 
 
+def test_fork_pool_stand_in_for_an_error_names_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root's number, whoever ran the child."""
+    monkeypatch.setenv("MPSCHED_DEBUG", "steal")
+    with pool(2) as ex:
+        number, texts = run(ex, forkcalls.errors_elsewhere, 4)
+        assert texts == {f"task {number} raised {forkcalls.__name__}.LockedError: locked"}
+
+
 def test_fork_pool_unknown_debug_mode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mode that there is not fails the task that spawns first, by name."""
     monkeypatch.setenv("MPSCHED_DEBUG", "stael")

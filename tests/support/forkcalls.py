@@ -138,6 +138,31 @@ def unpicklable_among_keywords(count: int) -> set[int]:
     return {pid for pid, _ in [h.join() for h in handles][1:]}
 
 
+class LockedError(Exception):
+    """Does not survive pickling."""
+
+    def __init__(self) -> None:
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+def fail_locked(_number: int) -> None:
+    raise LockedError
+
+
+def errors_elsewhere(count: int) -> tuple[int, set[str]]:
+    """Return (id of this task, texts of errors of children that cannot be pickled)."""
+    task = mpsched.current_task()
+    assert task is not None
+    texts = set()
+    for handle in [spawn(fail_locked, n) for n in range(count)]:
+        try:
+            handle.join()
+        except mpsched.errors.RemoteError as error:
+            texts.add(str(error).splitlines()[0])
+    return task.task_id, texts
+
+
 def named_echo(value: object, seconds: float) -> tuple[int, object]:
     """As `echo`, with names."""
     time.sleep(seconds)

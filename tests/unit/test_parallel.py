@@ -190,3 +190,17 @@ def test_sort_puts_every_nan_last(
         array = values.copy()
         sorting._sort(array, parts)
         assert np.array_equal(array, np.sort(values), equal_nan=True), (parts, middle)
+
+
+def test_loops_in_loops_note_the_innermost_indices() -> None:
+    """Each would note its own; thousands of notes were too much for the error to be sent."""
+
+    def nested(depth: int) -> int:
+        if not depth:
+            raise KeyError(depth)
+        return parallel.map(nested, [depth - 1])[0]
+
+    with pytest.raises(KeyError) as caught:
+        nested(50)
+    assert len(caught.value.__notes__) == 20
+    assert all(note.startswith("index 0 of parallel.map(") for note in caught.value.__notes__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -109,6 +110,36 @@ def test_failure_traceback_begins_with_the_users_frame() -> None:
     assert "in test_failure_traceback_begins_with_the_users_frame" in below
     assert "in resolve" in below
     assert "in resolve" in alone  # nothing else is there to be shown
+
+
+def even(n: int) -> None:
+    if not n:
+        raise KeyError("at the bottom") from raised(ValueError("before"))
+    odd(n - 1)
+
+
+def odd(n: int) -> None:
+    even(n - 1)
+
+
+def test_failure_of_a_deep_stack_shows_its_ends() -> None:
+    """Thirty thousand frames would take half a minute to format; in causes, too."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + 4_000)
+    try:
+        for depth in (0, 1_000, 4_000 - 100):
+            with pytest.raises(KeyError) as caught:
+                even(depth)
+            outer = RuntimeError("outer")
+            outer.__cause__ = caught.value
+            text = failure.remote_traceback(outer)
+            assert "ValueError: before" in text
+            assert "at the bottom" in text
+            assert "test_failure_of_a_deep_stack" in text
+            assert ("frames left out>" in text) == (depth > 2_000)
+            assert text.count("in even") <= 501
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_failure_is_a_fresh_object_each_time() -> None:
