@@ -1,7 +1,7 @@
 # The door. What you see here lives in these places:
 #
 #   executor.py   WorkStealingExecutor, its futures, `run` and `map`
-#   scheduler.py  Scheduler: calls at their time
+#   scheduler.py  Scheduler: calls at their time; asyncscheduler.py: the same with `await`
 #   forkjoin.py   `spawn`, `scope`, `join_all` and the like, in a task and outside
 #   parallel.py   loops that split themselves; sorting.py: `parallel.sort`
 #   testing/      for tests of code that uses this package
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mpsched._version import __version__
     from mpsched._worker.context import current_task, current_worker
     from mpsched.arrays import shared_array, shared_copy
+    from mpsched.asyncscheduler import AsyncScheduler
     from mpsched.executor import (
         CloseReport,
         Future,
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AsyncScheduler",
     "Backoff",
     "CancelResult",
     "ClockJump",
@@ -118,6 +120,7 @@ __all__ = [
 
 # name -> the module that has it; None: the name is a module itself.
 _HOME = {
+    "AsyncScheduler": "mpsched.asyncscheduler",
     "CancelResult": "mpsched._base.cancelresult",
     "Backoff": "mpsched._timers.backoff",
     "ClockJump": "mpsched.scheduler",

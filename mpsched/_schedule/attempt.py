@@ -42,7 +42,8 @@ class Attempt(Future[Any]):
     _at_end = False
 
     def __init__(self, pool: Pool, task: Task, handle: TaskHandle[Any]) -> None:
-        super().__init__(pool, task)
+        self._pool = pool
+        self._task = task
         self.handle = handle
 
     # Set by whoever ends the run, while its entry is there: the last moment to look when it began.
@@ -60,8 +61,15 @@ class Attempt(Future[Any]):
     def _finish(
         self, value: Any, raw: Callable[[], tuple[Any, BaseException | None]] | None, failed: bool
     ) -> bool:
+        """The leader has its record. A failure is unpickled in the pool's own thread (`_settle`)."""
         self._ending = True
-        return False
+        if failed:
+            return False
+        # In this order: if it is interrupted, the record comes again (LEADER-1).
+        self.handle._pool.arrive(self, value, raw)  # type: ignore[attr-defined]
+        self._state = FINISHED
+        self._task.future = None
+        return True
 
     def _settle(
         self,
@@ -82,7 +90,7 @@ class Attempt(Future[Any]):
             return
         error: BaseException | None = None
         if raw is not None:
-            # Unpickles what the user's code has raised or returned: in this thread, where callbacks run.
+            # Unpickles what the user's code has raised: in this thread, where callbacks run.
             value, error = raw()
         desk.ended(self, value, error)  # type: ignore[attr-defined]
 

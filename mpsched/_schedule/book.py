@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from mpsched._base.clock import WallWatch
+from mpsched._pool.future import COMPLETION
 from mpsched._pool.waiting import Condition, Latch
 from mpsched._schedule.bell import Bell
 from mpsched._schedule.history import History
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mpsched._schedule.history import Run
     from mpsched._timers.due import Due, TimerStatus
 
+    Raw = Callable[[], tuple[Any, BaseException | None]]
+
 
 class Book:
     """Every version that is not over, and a record of each attempt that is.
@@ -39,7 +42,7 @@ class Book:
     Attributes:
         lock: guards everything here; never held while user code runs, nor while the pool is asked to
             take something back.
-        changed: notified when something that a caller may wait for has changed.
+        changed: notified when something that a caller may wait for has changed; and listeners called.
         workers, inside: what waits for workers, and for threads of this process.
         current: the newest version of each id, as long as it is not over.
         older: versions that run although they were replaced, by id.
@@ -73,6 +76,7 @@ class Book:
         self.older: dict[Hashable, list[TaskHandle[Any]]] = {}
         self.taken: dict[int, TaskHandle[Any]] = {}
         self.deadlines = 0
+        self.listeners: list[Callable[[], None]] = []
         self.state = "accepting"
         self.end: End | None = None
         self.closed = Latch()
@@ -137,6 +141,20 @@ class Book:
             self._finish(handle, outcome, now, run)
             self._untold.append(self._verdict(handle, value, error))
         self._look_after()
+
+    def _completed(
+        self, handle: TaskHandle[Any], run: Attempt, value: Any, raw: Raw | None, now: float
+    ) -> None:
+        """An attempt has returned: the common case of `conclude`. A result is unpickled by who asks."""
+        assert handle.due is not None
+        handle.heap.finish(handle.due, "completed")
+        self._record(handle, "completed", now, run)
+        self._close_handle(handle)
+        with COMPLETION:
+            # Nobody waits and no callback runs: then no verdict is needed.
+            told = handle._finish(value, raw, False)
+        if not told:
+            self._untold.append(self._verdict(handle, value, None, raw=raw))
 
     def _retry(
         self,
@@ -243,9 +261,15 @@ class Book:
                 newest.heap.resume(task_id)
                 self.bell.ring()
 
+    def tell_waiters(self) -> None:
+        """Wake whoever waits for a change, in a thread or in an event loop. Lock held."""
+        self.changed.notify_all()
+        for wake in tuple(self.listeners):
+            wake()
+
     def _look_after(self) -> None:
         """Something has ended: tell who waits for it. Lock held."""
-        self.changed.notify_all()
+        self.tell_waiters()
         if self.state != "accepting":
             self.bell.ring()
 
@@ -280,9 +304,11 @@ class Book:
         error: BaseException | None = None,
         *,
         cancelled: bool = False,
+        raw: Raw | None = None,
     ) -> Verdict:
         self._telling.append(None)
-        return Verdict(self, self.history.last(), handle, value, error, cancelled=cancelled)
+        run = self.history.last()
+        return Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
 
     def told(self) -> None:
         """A verdict was told. No lock is needed."""

@@ -117,7 +117,7 @@ def begin(desk: Desk, queued: Queued) -> End:
             end.kept = _stop_timers(desk, queued, now)
             verdicts = desk.verdicts(now)
             desk.state = "draining"
-            desk.changed.notify_all()
+            desk.tell_waiters()
         desk.bell.ring()
     for verdict in verdicts:
         verdict.tell()
@@ -248,7 +248,7 @@ def close_now(desk: Desk) -> None:
         desk.unwatch()
     desk.state = "closed"
     desk.closed.set()
-    desk.changed.notify_all()
+    desk.tell_waiters()
 
 
 def give_up(desk: Desk) -> None:

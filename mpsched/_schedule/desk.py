@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from mpsched._base.cancelresult import CancelResult
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mpsched._schedule.verdict import Verdict
     from mpsched._timers.due import Due
     from mpsched._timers.instants import Instant
+
+    Raw = Callable[[], tuple[Any, BaseException | None]]
 
 _CHUNK: Final = 256
 """Versions handed to a given executor before the lock is let go for a moment."""
@@ -47,6 +50,9 @@ class Desk(Book):
         thread: the dispatcher's.
         handed, in_threads: attempts that are with the pool, and with threads.
         blocked: something for workers is due, and waits for room.
+        arrived: attempts whose records are there, to be accounted for by the pool's own thread, which is
+            `called`.
+        turns: how often the dispatcher went to sleep.
         forked: this process was forked from the scheduler's.
     """
 
@@ -71,6 +77,9 @@ class Desk(Book):
         self.handed = 0
         self.in_threads = 0
         self.blocked = False
+        self.arrived: deque[tuple[Attempt, Any, Raw | None]] = deque()
+        self.called = False
+        self.turns = 0
         self.forked = False
         self.pid = os.getpid()
         if pool is None:
@@ -102,7 +111,7 @@ class Desk(Book):
     def wake(self) -> None:
         """Have those who wait in `next` look again."""
         with self.lock:
-            self.changed.notify_all()
+            self.tell_waiters()
 
     def ring(self) -> None:
         """Nobody need be woken: the pool's own thread tells of every end."""
@@ -161,7 +170,8 @@ class Desk(Book):
         ask: list[Attempt | ThreadRun] = []
         verdicts: list[Verdict] = []
         pump = False
-        heap = self.inside if policy.where == "thread" else self.workers
+        in_thread = policy.where == "thread" and self.pool is not None
+        heap = self.inside if in_thread else self.workers
         handle: TaskHandle[Any] = TaskHandle(self, task_id, heap, job, policy)
         with self.lock:
             self.refuse()
@@ -224,7 +234,7 @@ class Desk(Book):
                 self.wakes_at = look_at
                 self.bell.ring()
             if self.pool is None:
-                self.changed.notify_all()  # somebody may wait in `next`
+                self.tell_waiters()
             if self._drops or self._untold:
                 verdicts = self.verdicts(now)
         if pump:
@@ -358,7 +368,7 @@ class Desk(Book):
             now = self.clock.monotonic()
             pump = self.hand_out(now)
             self.bell.ring()
-            self.changed.notify_all()
+            self.tell_waiters()
         if pump:
             self.pump()
         return moved
@@ -366,12 +376,17 @@ class Desk(Book):
     # --- out -----------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many more attempts the pool takes: the workers and their windows. Lock held."""
+        """How many more attempts the pool takes: the workers and their windows. Lock held.
+
+        While something waits for room, room is given by quarters: one at a time costs many times more.
+        """
         pool = self.pool
         assert pool is not None
         if not self.own_order:
             return _CHUNK
-        return pool.width * (1 + pool.dispatcher.window()) - self.handed
+        most = pool.width * (1 + pool.dispatcher.window())
+        room = most - self.handed
+        return 0 if self.blocked and room < most >> 2 else room
 
     def hand_out(self, now: float) -> bool:
         """Hand what is due to the pool and to threads, in order. Lock held.
@@ -392,9 +407,9 @@ class Desk(Book):
             self.blocked = True
             return False
         dues = self.workers.claim_many(now, room)
-        if self.blocked:
+        waited, self.blocked = self.blocked, len(dues) >= room
+        if waited and not self.blocked:
             self.bell.ring()  # the dispatcher sleeps without regard to what is due
-        self.blocked = len(dues) >= room
         if not dues:
             return False
         ready, plain = pool.ready, pool.ready.plain
@@ -482,6 +497,42 @@ class Desk(Book):
                 return False
             self._begin(run.handle)
         return True
+
+    def arrive(self, run: Attempt, value: Any, raw: Raw | None) -> None:
+        """The record of an attempt that came to its end is there. The leader; never takes the lock."""
+        self.arrived.append((run, value, raw))
+        if not self.called:
+            self.called = True
+            pool = self.pool
+            assert pool is not None
+            # As one of the pool's finished futures, so that its own thread calls `_settle`.
+            pool.leader.finished.append((self, None, None, False))  # type: ignore[arg-type]
+
+    def _settle(self, _value: Any, _raw: Any, *, failed: bool = False) -> None:
+        """Account for what has arrived, many at a time. The pool's own thread; no lock is held."""
+        self.called = False  # first: what arrives from now on calls again
+        arrived = self.arrived
+        while arrived:
+            pump = False
+            with self.lock:
+                now = self.clock.monotonic()
+                for _ in range(min(len(arrived), _CHUNK)):
+                    run, value, raw = arrived.popleft()
+                    handle = run.handle
+                    if handle.run is not run:
+                        continue  # the same record, seen again
+                    self.handed -= 1
+                    if not handle.begun:
+                        self._begin(handle)
+                    self._completed(handle, run, value, raw, now)
+                if self.blocked:
+                    pump = self.hand_out(now)
+                verdicts = self.verdicts(now) if self._drops or self._untold else ()
+                self._look_after()
+            if pump:
+                self.pump()
+            for verdict in verdicts:
+                verdict.tell()
 
     def ended(self, run: Attempt | ThreadRun, value: Any, error: BaseException | None) -> None:
         """An attempt has ended. The pool's own thread, or the one of the job; no lock is held."""

@@ -93,6 +93,7 @@ class Dispatcher:
         if ended:
             return True
         if not more:
+            desk.turns += 1
             desk.bell.wait(seconds)
         return False
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures as cf
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from mpsched._pool.future import Future
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable
+    from collections.abc import Callable, Generator, Hashable
 
     from mpsched._schedule.attempt import Attempt, ThreadRun
     from mpsched._schedule.desk import Desk
@@ -85,14 +85,23 @@ class TaskHandle(Future[T]):
 
 
 def settle(
-    handle: TaskHandle[Any], value: Any, error: BaseException | None, *, cancelled: bool
+    handle: TaskHandle[Any],
+    value: Any,
+    error: BaseException | None,
+    *,
+    raw: Callable[[], tuple[Any, BaseException | None]] | None = None,
+    cancelled: bool = False,
 ) -> None:
-    """Make a handle final and run its callbacks; no lock is held."""
+    """Make a handle final and run its callbacks; no lock is held.
+
+    `raw` gives the result when somebody asks for it.
+    """
     if cancelled:
-        handle._settle(None, None, state=cf._base.CANCELLED_AND_NOTIFIED)
+        handle._settle(None, None, state=CANCELLED_AND_NOTIFIED)
         return
-    # Whoever ended it has reported the failure already: that nobody read it is no news.
+    # Whoever ended it reports the failure: that nobody read it is no news.
     handle._dropped = True
-    handle._settle(
-        value, None if error is None else lambda: (None, error), failed=error is not None
-    )
+    if error is not None:
+        handle._settle(None, lambda: (None, error), failed=True)
+    else:
+        handle._settle(value, raw)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 from mpsched._schedule.handle import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpsched._schedule.book import Book
     from mpsched._schedule.handle import TaskHandle
     from mpsched._schedule.history import Run
@@ -20,7 +22,7 @@ class Verdict:
     It can be put among the pool's finished futures, so that the pool's own thread tells it.
     """
 
-    __slots__ = ("_book", "_cancelled", "_error", "_handle", "_run", "_told", "_value")
+    __slots__ = ("_book", "_cancelled", "_error", "_handle", "_raw", "_run", "_told", "_value")
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Verdict:
         error: BaseException | None,
         *,
         cancelled: bool,
+        raw: Callable[[], tuple[Any, BaseException | None]] | None = None,
     ) -> None:
         self._book = book
         self._run = run
@@ -38,6 +41,7 @@ class Verdict:
         self._value = value
         self._error = error
         self._cancelled = cancelled
+        self._raw = raw
         self._told = False
 
     def tell(self) -> None:
@@ -52,7 +56,7 @@ class Verdict:
                 error.add_note(
                     f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}"
                 )
-            settle(self._handle, self._value, error, cancelled=self._cancelled)
+            settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
             if error is not None and self._run.outcome != "cancelled":
                 book.report(self._run, error)
         finally:

@@ -191,7 +191,13 @@ class VersionedTimerHeap(TimerBook):
 
         Returns:
             Whether there is one that is pending, and not claimed.
+
+        Raises:
+            TypeError: A time or priority is no number, or `at` comes without `run_at`.
+            ValueError: A time is not finite.
         """
+        if at is not None and run_at is None:
+            raise TypeError(f"at={at!r} says which wall-clock time run_at follows: give both")
         entry = self._pending(task_id)
         if entry is None:
             return False

@@ -103,7 +103,7 @@ class LazyQueue:
         if self.stale <= STALE_LEFT or self.stale * 2 <= len(self):
             return
         heap = self.heap
-        heap[:] = [entry for entry in heap if entry[STATE] == PENDING]
+        heap[:] = [entry for entry in heap if not entry[3]]  # STATE is PENDING; half of the cost
         heapify(heap)
         if self.ready is not None:
             self.ready.purge()

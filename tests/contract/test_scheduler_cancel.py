@@ -73,8 +73,8 @@ def test_cancel_of_a_running_one_asks_it(own: Scheduler, gate: Gate) -> None:
     """REQUESTED: its signal is set; it is over when its function has returned, and says so."""
     handle = own.schedule("runs", after=0, fn=gate.hold_until_cancelled, args=("runs",))
     gate.wait_for(1)
-    assert not handle.cancel()
     assert own.cancel("runs") is CancelResult.REQUESTED
+    assert not handle.cancel()
     assert handle.result(HANG_S) == "cancelled"
     assert handle.cancel_requested
     status = own.status("runs")

@@ -30,7 +30,7 @@ def test_readme_block_prints_what_it_says(number: int, stdin: bool) -> None:
 
 _GUIDES = [
     pytest.param(block, id=f"{name}-{number}")
-    for name in ("executor", "forkjoin")
+    for name in ("executor", "forkjoin", "scheduler")
     for number, block in enumerate(
         re.findall(
             r"^```python\n(.*?)^```",

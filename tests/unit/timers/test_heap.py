@@ -240,7 +240,9 @@ def test_heap_reschedule_refuses_odd_input_and_changes_nothing() -> None:
     heap = VersionedTimerHeap()
     heap.schedule("a", 1.0, 2, function)
     before = heap.status("a")
-    for bad in ({"run_at": math.nan}, {"priority": 1.5}, {"at": math.inf, "run_at": 3.0}):
+    for bad in (
+        {"run_at": math.nan}, {"priority": 1.5}, {"at": math.inf, "run_at": 3.0}, {"at": 1003.0},
+    ):  # fmt: skip
         with pytest.raises((TypeError, ValueError)):
             heap.reschedule("a", **bad)  # type: ignore[arg-type]
     assert heap.status("a") == before
