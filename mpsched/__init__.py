@@ -41,7 +41,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mpsched import errors, parallel, testing
     from mpsched._base.cancelresult import CancelResult
-    from mpsched._timers.backoff import Backoff
     from mpsched._timers.due import Due, HeapMetrics, TimerStatus, Wait
     from mpsched._timers.heap import VersionedTimerHeap
     from mpsched._version import __version__
@@ -67,33 +66,19 @@ if TYPE_CHECKING:
         scope,
         spawn,
     )
-    from mpsched.scheduler import (
-        ClockJump,
-        Kept,
-        Run,
-        Scheduler,
-        SchedulerMetrics,
-        SchedulerReport,
-        TaskHandle,
-    )
+    from mpsched.scheduler import Scheduler, TaskHandle
 
 __all__ = [
     "AsyncScheduler",
-    "Backoff",
     "CancelResult",
-    "ClockJump",
     "CloseReport",
     "Due",
     "Future",
     "Handle",
     "HeapMetrics",
-    "Kept",
     "PoolEvent",
     "PoolStats",
-    "Run",
     "Scheduler",
-    "SchedulerMetrics",
-    "SchedulerReport",
     "TaskHandle",
     "TimerStatus",
     "VersionedTimerHeap",
@@ -122,8 +107,6 @@ __all__ = [
 _HOME = {
     "AsyncScheduler": "mpsched.asyncscheduler",
     "CancelResult": "mpsched._base.cancelresult",
-    "Backoff": "mpsched._timers.backoff",
-    "ClockJump": "mpsched.scheduler",
     "CloseReport": "mpsched.executor",
     "Due": "mpsched._timers.due",
     "Future": "mpsched.executor",
@@ -131,11 +114,7 @@ _HOME = {
     "PoolEvent": "mpsched.executor",
     "PoolStats": "mpsched.executor",
     "HeapMetrics": "mpsched._timers.due",
-    "Kept": "mpsched.scheduler",
-    "Run": "mpsched.scheduler",
     "Scheduler": "mpsched.scheduler",
-    "SchedulerMetrics": "mpsched.scheduler",
-    "SchedulerReport": "mpsched.scheduler",
     "TaskHandle": "mpsched.scheduler",
     "TimerStatus": "mpsched._timers.due",
     "VersionedTimerHeap": "mpsched._timers.heap",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from mpsched._base.cancelresult import CancelResult
 from mpsched._base.clock import SystemClock
 from mpsched._intask import not_callable
 from mpsched._pool import lifecycle
-from mpsched._schedule import closing, job as jobs, pull
+from mpsched._schedule import checks, closing, job as jobs, pull
 from mpsched._schedule.closing import Kept, SchedulerReport
 from mpsched._schedule.desk import Desk
 from mpsched._schedule.dispatcher import ClockJump, Dispatcher
 from mpsched._schedule.handle import TaskHandle
 from mpsched._schedule.history import Run, peak
 from mpsched._schedule.metrics import SchedulerMetrics
+from mpsched._schedule.report import Report
 from mpsched._timers import instants
 from mpsched._timers.backoff import Backoff
 from mpsched._timers.due import Due, TimerStatus, Wait
@@ -45,12 +45,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_LOG = logging.getLogger("mpsched")
-_CHOICES: Final = {
-    "if_exists": ("replace", "keep", "error"),
-    "if_running": ("let_finish", "cancel", "wait", "error"),
-    "queued": ("run", "keep", "cancel"),
-}
 
 
 class Scheduler:
@@ -118,7 +112,7 @@ class Scheduler:
         }
         own: WorkStealingExecutor | None = None
         if executor is not None:
-            _check_executor(executor, workers, ready_order, aging, groups)
+            checks.executor(executor, WorkStealingExecutor, workers, ready_order, aging, groups)
         elif workers != 0:
             own = executor = WorkStealingExecutor(
                 workers, mp_context, initializer, initargs, preload=preload
@@ -137,7 +131,7 @@ class Scheduler:
                 heaps=heaps,
                 history=history,
                 threads=threads,
-                report=_Report(on_error),
+                report=Report(on_error),
             )
             desk.keeps = executor
             if pool is not None:
@@ -222,12 +216,13 @@ class Scheduler:
             )
         if not callable(fn):
             raise TypeError(not_callable(fn))
-        _choose("if_exists", if_exists)
-        _choose("if_running", if_running)
-        hash(task_id)
+        checks.choose("if_exists", if_exists)
+        checks.choose("if_running", if_running)
+        checks.hashable(task_id)
+        args, kwargs = checks.arguments(fn, args, kwargs)
         when = self._when(run_at, after, at)
         if deadline is not None:
-            last: float | None = self._instant("deadline", deadline).run_at
+            last: float | None = self._deadline(deadline)
         else:
             last = None
         policy = jobs.policy(
@@ -245,11 +240,11 @@ class Scheduler:
                 raise ValueError(
                     "with workers=0 the caller runs the work, so timeout= and on_cancel= are his to see to"
                 )
-            job = jobs.Job(fn, tuple(args), dict(kwargs) if kwargs else None)
+            job = jobs.Job(fn, args, kwargs)
         elif where == "thread":
-            job = jobs.Job(fn, tuple(args), dict(kwargs) if kwargs else None)
+            job = jobs.Job(fn, args, kwargs)
         else:
-            job = self._encoded(task_id, fn, tuple(args), dict(kwargs or {}))
+            job = self._encoded(task_id, fn, args, kwargs or {})
         return desk.schedule(
             task_id,
             when,
@@ -300,14 +295,19 @@ class Scheduler:
             )
         return when
 
-    def _instant(self, what: str, value: float | timedelta | datetime) -> instants.Instant:
+    def _deadline(self, value: float | timedelta | datetime) -> float:
         clock = self._desk.clock
+        now = clock.monotonic()
         try:
-            return instants.resolve(
-                value, now=clock.monotonic(), wall=clock.wall(), made=self._desk.made
-            )
+            found = instants.resolve(value, now=now, wall=clock.wall(), made=self._desk.made)
         except (TypeError, ValueError) as problem:
-            raise type(problem)(f"{what}: {problem}") from None
+            raise type(problem)(f"deadline: {problem}") from None
+        if found.early:
+            raise ValueError(
+                f"deadline={value!r} is a time on the scheduler's clock, which shows {now:.3f} now, so it is "
+                "long past: for one from now use a timedelta, or now() plus seconds"
+            )
+        return found.run_at
 
     def reschedule(
         self,
@@ -364,6 +364,7 @@ class Scheduler:
             SchedulerClosed: it was closed, and nothing is left.
         """
         self._pulls("next")
+        timeout = checks.seconds("timeout", timeout)
         return pull.take(self._desk, timeout)
 
     def complete(self, due: Due, result: Any = None) -> None:
@@ -479,7 +480,7 @@ class Scheduler:
         For a program that does nothing else: Ctrl-C ends it, and so does a signal handler that calls
         `close`.
         """
-        return self._desk.closed.wait(timeout)
+        return self._desk.closed.wait(checks.seconds("timeout", timeout))
 
     def close(
         self,
@@ -507,7 +508,9 @@ class Scheduler:
         Raises:
             RuntimeError: called, with `wait`, by a job in a thread of this scheduler.
         """
-        _choose("queued", queued)
+        checks.choose("queued", queued)
+        timeout = checks.seconds("timeout", timeout)
+        kill_after = checks.seconds("kill_after", kill_after)
         return closing.close(self._desk, timeout, queued, kill_after, wait=wait)
 
     def __enter__(self) -> Self:
@@ -541,57 +544,3 @@ class Scheduler:
     def __repr__(self) -> str:
         width = 0 if self._desk.pool is None else self._desk.pool.width
         return f"<mpsched.Scheduler workers={width} state={self.state}>"
-
-
-class _Report:
-    """What becomes of failures: `on_error` is called, else they are logged."""
-
-    def __init__(self, on_error: Callable[[Run, BaseException], object] | None) -> None:
-        self._on_error = on_error
-
-    def __call__(self, run: Run, error: BaseException | None) -> None:
-        if error is None:
-            return
-        if self._on_error is None:
-            _LOG.error(
-                "task %.60r, version %s, attempt %s: %s",
-                run.task_id,
-                run.version,
-                run.attempt,
-                run.outcome,
-                exc_info=error,
-            )
-            return
-        try:
-            self._on_error(run, error)
-        except Exception:
-            _LOG.exception("on_error raised, for task %.60r", run.task_id)
-
-
-def _choose(name: str, value: object) -> None:
-    if value not in _CHOICES[name]:
-        known = ", ".join(repr(one) for one in _CHOICES[name])
-        raise ValueError(f"{name} must be one of {known}, not {value!r}")
-
-
-def _check_executor(
-    executor: WorkStealingExecutor,
-    workers: int | None,
-    ready_order: str,
-    aging: float,
-    groups: Mapping[str, float] | None,
-) -> None:
-    if workers is not None:
-        raise ValueError("give either workers or executor, which has its own")
-    if not isinstance(executor, WorkStealingExecutor):
-        raise TypeError(f"executor must be a WorkStealingExecutor, not {executor!r:.60}")
-    if not executor._pool.width:
-        raise ValueError(
-            "executor has no workers (max_workers=0): use Scheduler(workers=0) and run_due(), or jobs "
-            "with where='thread'"
-        )
-    if ready_order != "run_at" or aging or groups:
-        raise ValueError(
-            "a given executor has its own order (highest priority first, with its own aging), so "
-            "ready_order, aging and groups are for a Scheduler with workers of its own"
-        )

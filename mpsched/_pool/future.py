@@ -94,6 +94,7 @@ class Future(cf.Future[T], Generic[T]):
     _waited = False  # has a Condition
     _ending = False  # its task is over, and the collector is about to complete it
     _unread: _Unread | None = None
+    _unwanted = False  # if it comes back after all, it is not to start
     _dropped = False  # nobody will read it, and that is all right
     _ns = -1
     worker: int | None = None

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _REVOKE_S: Final = 0.05
 """Seconds after which a task that cannot be had counts as started (a stopped worker may hold it)."""
 
+_BUSY_S: Final = 5.0
+"""Seconds to wait for the dispatcher's section, which others hold for milliseconds."""
+
 
 @final
 class Revoker:
@@ -61,8 +64,11 @@ class Revoker:
 
     def _cancel(self, task: Task, how: How | None) -> bool:
         future = task.future
-        deadline = time.monotonic() + _REVOKE_S
         section = self._pool.dispatcher.section
+        # Somebody of this process is inside, or the supervisor opens it; but it may be this very thread,
+        # interrupted by a finalizer. A worker gets its time from the first look on.
+        deadline = time.monotonic() + (_REVOKE_S if section.mine() else _BUSY_S)
+        looked = False
         while future is not None and not future.done():
             if section.try_enter():
                 try:
@@ -70,6 +76,9 @@ class Revoker:
                 finally:
                     section.leave()
                     self._pool.ring()
+                if prevented is None and not looked:
+                    looked = True
+                    deadline = time.monotonic() + _REVOKE_S
                 if prevented is not None:
                     if not prevented:
                         return False
@@ -78,7 +87,7 @@ class Revoker:
                         self._pool.made_room()
                     # Another thread may have read its result meanwhile; that came first then.
                     return future.cancelled()
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self._pool.supervisor.done.is_set():
                 if how is not None:
                     self._signal(task, how)
                 # A helper may still answer; what it takes out then has to start all the same.
@@ -143,7 +152,11 @@ class Revoker:
             handle = task.handle
             # Another `cancel` may have found it since.
             if handle >= 0 and state[handle] & 255 == st.REVOKED:
-                pool.dispatcher.queue_again(handle, state[handle] >> 8)
+                if task.future is not None and task.future._unwanted:
+                    self._forget(task)
+                    pool.dispatcher.dropped.append(task.future)
+                else:
+                    pool.dispatcher.queue_again(handle, state[handle] >> 8)
         finally:
             section.leave()
 

@@ -47,6 +47,10 @@ class Section:
         self._frame = None
         self._lock.release()
 
+    def mine(self) -> bool:
+        """Whether the calling thread is inside."""
+        return self._lock.locked() and self._thread == threading.get_ident()
+
     def taken(self) -> bool:
         """Whether somebody is inside, or was thrown out of it."""
         return self._lock.locked()

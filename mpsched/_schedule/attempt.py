@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from mpsched._pool.core import Pool
     from mpsched._pool.task import Task
     from mpsched._schedule.handle import TaskHandle
+
+_LOG = logging.getLogger("mpsched")
 
 _IDLE_S: Final = 5.0
 """Seconds for which a thread waits for the next job before it ends."""
@@ -125,7 +128,7 @@ class ThreadRun:
     index = limit_ns = incarnation = 0
     stolen = ()
     worker = None
-    wanted = False
+    wanted = _unwanted = False
 
     def __init__(self, handle: TaskHandle[Any], pid: int) -> None:
         self.handle = handle
@@ -190,7 +193,7 @@ class ThreadRun:
 class ThreadJobs:
     """Threads that run jobs; made when needed, at most so many, and let go when they are not.
 
-    They are daemons: a job that never ends does not keep the interpreter from ending.
+    They are daemons: once a close has given up on a job, it does not keep the interpreter from ending.
     """
 
     def __init__(self, most: int) -> None:
@@ -236,7 +239,10 @@ class ThreadJobs:
                     rested = not self._there.wait(_IDLE_S)
                 self._idle -= 1
                 run = self._waiting.popleft()
-            run()
+            try:
+                run()
+            except BaseException:  # of a callback, say: this thread has others to run
+                _LOG.exception("a job's thread goes on after this")
             del run
 
     def here(self) -> bool:

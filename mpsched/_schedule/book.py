@@ -58,7 +58,7 @@ class Book:
         clock: Clock,
         heaps: dict[str, Any],
         history: int,
-        report: Callable[[Run, BaseException | None], None],
+        report: Callable[[Run, BaseException, str], None],
     ) -> None:
         self.clock = clock
         self.made = clock.monotonic()
@@ -156,6 +156,31 @@ class Book:
         if not told:
             self._untold.append(self._verdict(handle, value, None, raw=raw))
 
+    def _lost(self, handle: TaskHandle[Any], problem: Exception) -> None:
+        """The tables do not find an id any more: its hash, or what it equals, has changed.
+
+        It is the user's code, and concerns that id alone.
+        """
+        error = RuntimeError(
+            f"{handle.describe()} cannot be found any more: an id must keep its hash and what it equals"
+        )
+        error.__cause__ = problem
+        # Built anew, as the table cannot find what it is to remove.
+        self.current = {key: one for key, one in self.current.items() if one is not handle}
+        for group in list(self.older.values()):
+            if handle in group:
+                self.older = {k: [o for o in g if o is not handle] for k, g in self.older.items()}
+                self.older = {k: g for k, g in self.older.items() if g}
+                break
+        if not handle.over:
+            handle.over = True
+            handle.run = handle.due = handle.job = None
+            self.history.add(
+                handle.task_id, handle.version, handle.attempt, handle.run_at, None,
+                self.clock.monotonic(), None, "failed", "its id has changed",
+            )  # fmt: skip
+            self._untold.append(self._verdict(handle, None, error))
+
     def _retry(
         self,
         handle: TaskHandle[Any],
@@ -171,6 +196,7 @@ class Book:
             or handle.attempt > policy.retries
             or not isinstance(error, policy.retry_on)
             or self.state != "accepting"
+            or self.current.get(handle.task_id) is not handle
         ):
             return False
         pause = policy.backoff.delay(handle.attempt, self._rng)

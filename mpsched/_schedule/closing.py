@@ -108,26 +108,37 @@ class End:
 def begin(desk: Desk, queued: Queued) -> End:
     """Refuse new work, stop the timers, decide what becomes of what waits. Never waits long."""
     verdicts: list[Verdict] = []
+    dropped = 0
     with desk.lock:
         end = desk.end
         if end is None:
             desk.state = "closing"
             end = desk.end = End(desk)
             now = desk.clock.monotonic()
-            end.kept = _stop_timers(desk, queued, now)
+            end.kept, dropped = _stop_timers(desk, queued, now)
             verdicts = desk.verdicts(now)
             desk.state = "draining"
             desk.tell_waiters()
         desk.bell.ring()
+    if dropped and queued == "run":
+        _LOG.warning(
+            "%s scheduled tasks were not due when the scheduler closed, and were cancelled; s.wait() keeps "
+            "it open, queued= says what becomes of them",
+            dropped,
+        )
     for verdict in verdicts:
         verdict.tell()
     close_if_idle(desk)
     return end
 
 
-def _stop_timers(desk: Desk, queued: Queued, now: float) -> tuple[Kept, ...]:
-    """End every version that waits; with "run", leave those that are due. Lock held."""
+def _stop_timers(desk: Desk, queued: Queued, now: float) -> tuple[tuple[Kept, ...], int]:
+    """End every version that waits; with "run", leave those that are due. Lock held.
+
+    Returns what is kept, and how many were ended.
+    """
     kept = []
+    dropped = 0
     for handle in list(desk.current.values()):
         if handle.begun or handle.run is not None or handle.recalling:
             continue  # claimed: it comes to its end
@@ -137,6 +148,7 @@ def _stop_timers(desk: Desk, queued: Queued, now: float) -> tuple[Kept, ...]:
             continue
         if queued == "run" and status.run_at <= now and not status.paused:
             continue
+        dropped += 1
         if queued == "keep":
             handle.why = "kept"
             kept.append(
@@ -151,7 +163,7 @@ def _stop_timers(desk: Desk, queued: Queued, now: float) -> tuple[Kept, ...]:
         else:
             handle.why = "the scheduler was closed"
         heap.cancel(handle.task_id, handle.version)
-    return tuple(kept)
+    return tuple(kept), dropped
 
 
 def close(
@@ -269,16 +281,10 @@ def _at_exit() -> None:
             close(desk, 0.0, "cancel", GRACE_S, wait=True)
             continue
         try:
-            report = close(desk, None, "run", None, wait=True)
+            close(desk, None, "run", None, wait=True)
         except KeyboardInterrupt:
             close(desk, 0.0, "cancel", GRACE_S, wait=True)
             raise
-        if report.cancelled:
-            _LOG.warning(
-                "%s scheduled tasks were not due when the program ended, and were dropped; s.wait() keeps "
-                "it running",
-                report.cancelled,
-            )
 
 
 # Before the pools end: see lifecycle.py, which has registered earlier and so comes later.

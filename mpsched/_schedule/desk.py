@@ -65,7 +65,7 @@ class Desk(Book):
         heaps: dict[str, Any],
         history: int,
         threads: int,
-        report: Callable[[Run, BaseException | None], None],
+        report: Callable[[Run, BaseException, str], None],
     ) -> None:
         super().__init__(clock, heaps, history, report)
         self.pool = pool
@@ -211,6 +211,8 @@ class Desk(Book):
             if old is not None:
                 if old.begun:
                     self.older.setdefault(task_id, []).append(old)
+                    if old.run is not None:
+                        old.run._unwanted = True  # should it not have started after all
                 elif old.heap is not heap:
                     old.why = "superseded"
                     old.heap.cancel(task_id, old.version)
@@ -278,6 +280,8 @@ class Desk(Book):
         if handle.run is None and not handle.over and not handle.begun:
             return True
         if handle.run is run and not handle.begun:
+            # It runs, or a worker that does not answer has it: it counts as started from here on.
+            run.wanted = False
             self._begin(handle)
         return False
 
@@ -293,14 +297,16 @@ class Desk(Book):
             if handle.recalling:
                 return  # whoever recalls it says what comes next
             now = self.clock.monotonic()
-            if run.wanted:
+            if run.wanted and not handle.begun:
                 self._give_back(handle)  # the one who wanted it was interrupted
             else:
-                assert handle.due is not None
-                handle.why = "the executor cancelled it"
+                # The executor is closed so; or it was taken for started, and never will be.
+                handle.why = handle.why or "taken back by the pool"
                 self._finish(handle, "cancelled", now, None)
                 handle.prevented = True
                 verdicts = [self._verdict(handle, cancelled=True)]
+            if self.blocked:
+                self.bell.ring()
             self._look_after()
         for verdict in verdicts:
             verdict.tell()
@@ -329,6 +335,8 @@ class Desk(Book):
             if result is REQUESTED:
                 handle.cancel_requested = True
                 run = handle.run
+                if run is not None:
+                    run._unwanted = True
             now = self.clock.monotonic()
             verdicts = self.verdicts(now)
             if handle.run_at <= self.wakes_at:
@@ -473,6 +481,8 @@ class Desk(Book):
             run = handle.run
             if isinstance(run, Attempt) and run._task.handle < 0:
                 pool.revoker.cancel(run._task)  # answered by `taken_back`
+                if pool.supervisor.done.is_set():
+                    self.ended(run, None, pool.refused())
 
     def miss(self, due: Due) -> list[Verdict]:
         """Take back what is dispatched and past its deadline; if it has started, it goes on."""
@@ -522,9 +532,12 @@ class Desk(Book):
                     if handle.run is not run:
                         continue  # the same record, seen again
                     self.handed -= 1
-                    if not handle.begun:
-                        self._begin(handle)
-                    self._completed(handle, run, value, raw, now)
+                    try:
+                        if not handle.begun:
+                            self._begin(handle)
+                        self._completed(handle, run, value, raw, now)
+                    except Exception as problem:
+                        self._lost(handle, problem)
                 if self.blocked:
                     pump = self.hand_out(now)
                 verdicts = self.verdicts(now) if self._drops or self._untold else ()
@@ -547,9 +560,12 @@ class Desk(Book):
                 self.handed -= 1
             else:
                 self.in_threads -= 1
-            if not handle.begun and (error is None or run.started_ns):
-                self._begin(handle)
-            self.conclude(handle, run, value, error, now)
+            try:
+                if not handle.begun and (error is None or run.started_ns):
+                    self._begin(handle)
+                self.conclude(handle, run, value, error, now)
+            except Exception as problem:
+                self._lost(handle, problem)
             if self.blocked:
                 pump = self.hand_out(now)
             if self._drops or self._untold:

@@ -162,7 +162,7 @@ class Event:
         self._told = True
         try:
             self._call(self._jump)
-        except Exception:
+        except BaseException:  # as with on_error
             _LOG.exception("on_event raised")
 
     def _settle(self, _value: object, _raw: object, *, failed: bool = False) -> None:

@@ -27,7 +27,7 @@ class TaskHandle(Future[T]):
     cancelled, replaced or its scheduler closed, it is cancelled: `result()` raises CancelledError.
 
     Attributes:
-        task_id: the id it was scheduled under.
+        task_id: the id it was scheduled under; id: how messages name it.
         version: which version of that id.
         cancel_requested: whether it was asked to stop while it ran.
         attempt: number of the attempt that waits, runs or was the last, from 1.
@@ -57,6 +57,7 @@ class TaskHandle(Future[T]):
         # Not super().__init__(): a handle is its own task, and its desk stands for the pool.
         self._pool = desk  # type: ignore[assignment]
         self.task_id = task_id
+        self.id = label(task_id)
         self.heap = heap
         self.job: Job | None = job
         self.policy = policy
@@ -73,7 +74,7 @@ class TaskHandle(Future[T]):
     def describe(self) -> str:
         """Return "task 'report', version 3" for messages."""
         name = self.policy.options.name
-        return f"task {self.task_id!r:.60}, version {self.version}" + (f" {name!r}" if name else "")
+        return f"task {self.id}, version {self.version}" + (f" {name!r}" if name else "")
 
     def __await__(self) -> Generator[Any, None, T]:
         import asyncio
@@ -82,6 +83,15 @@ class TaskHandle(Future[T]):
 
     def __repr__(self) -> str:
         return f"<mpsched.TaskHandle of {self.describe()}: {self._state.lower()}>"
+
+
+def label(task_id: Hashable) -> str:
+    """Return a short repr of an id. It is the user's code, so it is made once, and may fail."""
+    try:
+        text = repr(task_id)
+    except Exception:
+        return f"<{type(task_id).__qualname__} whose repr() raises>"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def settle(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, final
 
@@ -53,12 +54,10 @@ class Verdict:
         outer, inside.telling = telling(), book
         try:
             if error is not None:
-                error.add_note(
-                    f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}"
-                )
+                note(error, f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}")
             settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
             if error is not None and self._run.outcome != "cancelled":
-                book.report(self._run, error)
+                book.report(self._run, error, self._handle.id)
         finally:
             inside.telling = outer
             book.told()
@@ -74,3 +73,9 @@ inside = threading.local()
 def telling() -> Book | None:
     """Return whose verdict the calling thread is telling: it is in a callback, or in `on_error`."""
     return getattr(inside, "telling", None)
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception of the user's, which may have notes of its own making."""
+    with contextlib.suppress(Exception):
+        error.add_note(text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched import ClockJump, Scheduler
+from mpsched import Scheduler
 from mpsched._base.clock import SystemClock
 from mpsched._schedule.bell import Bell
 from mpsched.testing import ManualClock
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mpsched import WorkStealingExecutor
+    from mpsched.scheduler import ClockJump
 
 HANG_S = 60.0
 FAR = 10_000.0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mpsched
-from mpsched import Backoff, Run, Scheduler, TaskHandle, WorkStealingExecutor
+from mpsched import Scheduler, TaskHandle, WorkStealingExecutor
 from mpsched.errors import DeadlineMissed, TaskTimeout, WorkerDied
+from mpsched.scheduler import Backoff, Run
 from tests.support import tasks, timed
 from tests.support.gates import wait_until
 

@@ -37,7 +37,7 @@ def race_cancels(s: Scheduler, rng: random.Random, races: int, marks: np.ndarray
         for index in batch:
             # One that is asked must end by its signal; so each is either short or waits for it.
             handle = s.schedule("race", after=0, fn=timed.until_asked, args=(marks, index))
-            moment = rng.random() * 0.000_3
+            moment = 10 ** rng.uniform(-5, -2.3)  # some 10 us to 5 ms, as a busy machine needs
             until = time.perf_counter() + moment
             while time.perf_counter() < until:
                 pass
