@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections import deque
+import time
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._base.clock import WallWatch
 from mpsched._pool.future import COMPLETION
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from mpsched._timers.due import Due, TimerStatus
 
     Raw = Callable[[], tuple[Any, BaseException | None]]
+
+STUCK_S: Final = 0.5
+"""Seconds after which a verdict that is not told, and whose handle is not final, is told by another."""
 
 
 class Book:
@@ -84,7 +87,9 @@ class Book:
         self.wakes_at = float("inf")
         self._drops: list[tuple[Due, str]] = []
         self._untold: list[Verdict] = []
-        self._telling: deque[None] = deque()  # as long as verdicts are not told; atomic both ways
+        self._telling: dict[
+            Verdict, float
+        ] = {}  # verdicts that are not told, and when they were made
         self._rng = random.Random()  # noqa: S311 - spreads retries
 
     # --- looking -------------------------------------------------------------------------------------
@@ -95,6 +100,11 @@ class Book:
             raise SchedulerClosed(
                 f"the scheduler is {self.state} and takes nothing new: make a new one"
             )
+
+    @property
+    def untold(self) -> bool:
+        """Whether a verdict is not told yet."""
+        return bool(self._telling)
 
     def idle(self) -> bool:
         """Whether nothing is pending, dispatched or running, and every end is told."""
@@ -332,13 +342,21 @@ class Book:
         cancelled: bool = False,
         raw: Raw | None = None,
     ) -> Verdict:
-        self._telling.append(None)
         run = self.history.last()
-        return Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
+        made = Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
+        self._telling[made] = time.monotonic()
+        return made
 
-    def told(self) -> None:
+    def stuck(self) -> list[Verdict]:
+        """Return verdicts whose telling was interrupted (KeyboardInterrupt): nobody else tells them."""
+        if not self._telling:
+            return []
+        latest = time.monotonic() - STUCK_S
+        return [one for one, made in list(self._telling.items()) if made < latest and one.is_open()]
+
+    def told(self, verdict: Verdict) -> None:
         """A verdict was told. No lock is needed."""
-        self._telling.pop()
+        self._telling.pop(verdict, None)
         if self.state != "accepting":
             self.bell.ring()
 

@@ -249,6 +249,8 @@ def finish(desk: Desk) -> None:
 def close_if_idle(desk: Desk) -> None:
     """In pull mode nobody else does."""
     if desk.pool is None and desk.end is not None:
+        for verdict in desk.stuck():
+            verdict.tell()
         with desk.lock:
             if desk.idle():
                 close_now(desk)

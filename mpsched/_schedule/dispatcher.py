@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from mpsched._pool import lifecycle
 from mpsched._schedule import closing
 from mpsched._schedule.bell import no_slack
+from mpsched._schedule.book import STUCK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,7 @@ class Dispatcher:
             )
             pump = desk.hand_out(now)
             more = pump and desk.blocked and not desk.own_order
-            verdicts = desk.verdicts(now)
+            verdicts = [*desk.verdicts(now), *desk.stuck()]
             if jump is None:
                 jump = self._look_at_the_wall()  # nothing followed it, so this can come last
             ended = closing.is_over(desk)
@@ -106,6 +107,8 @@ class Dispatcher:
         seconds = min((wait.seconds for wait in waits if wait is not None), default=None)
         if desk.blocked and desk.deadlines:
             seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
+        if desk.untold:
+            seconds = STUCK_S if seconds is None else min(seconds, STUCK_S)
         desk.wakes_at = float("inf") if seconds is None else now + seconds
         return desk.clock.timeout(seconds, walls=desk.follows_wall())
 

@@ -47,7 +47,7 @@ class Verdict:
 
     def tell(self) -> None:
         """Settle the handle, which runs its callbacks, and report a failure."""
-        if self._told:
+        if self._told and not self.is_open():
             return
         self._told = True
         error, book = self._error, self._book
@@ -60,7 +60,11 @@ class Verdict:
                 book.report(self._run, error, self._handle.id)
         finally:
             inside.telling = outer
-            book.told()
+            book.told(self)
+
+    def is_open(self) -> bool:
+        """Whether its handle is not final: it is not told, or whoever told it was interrupted."""
+        return not self._handle.done()
 
     def _settle(self, _value: Any, _raw: Any, *, failed: bool = False) -> None:
         """As the pool's own thread calls a finished future."""

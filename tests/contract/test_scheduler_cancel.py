@@ -105,14 +105,15 @@ def test_cancel_of_a_running_thread_job_asks_it(sched: Scheduler, gate: Gate) ->
     assert handle.result(HANG_S) is True
 
 
-def test_cancel_kills_if_that_was_asked_for(own: Scheduler, gate: Gate) -> None:
+def test_cancel_kills_if_that_was_asked_for(gate: Gate) -> None:
     """`on_cancel="kill"` ends the worker, and the scheduler goes on."""
-    handle = own.schedule("deaf", after=0, fn=gate.hold, args=("deaf",), on_cancel="kill")
-    gate.wait_for(1)
-    assert own.cancel("deaf") is CancelResult.REQUESTED
-    assert isinstance(handle.exception(HANG_S), cf.CancelledError)
-    assert outcomes(own, "deaf") == ["cancelled"]
-    assert own.schedule("after", after=0, fn=tasks.square, args=(3,)).result(HANG_S) == 9
+    with Scheduler(1) as s:
+        handle = s.schedule("deaf", after=0, fn=gate.hold, args=("deaf",), on_cancel="kill")
+        gate.wait_for(1)
+        assert s.cancel("deaf") is CancelResult.REQUESTED
+        assert isinstance(handle.exception(HANG_S), cf.CancelledError)
+        assert outcomes(s, "deaf") == ["cancelled"]
+        assert s.schedule("after", after=0, fn=tasks.square, args=(3,)).result(HANG_S) == 9
 
 
 def test_replace_before_its_time(own: Scheduler) -> None:

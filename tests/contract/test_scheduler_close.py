@@ -185,7 +185,7 @@ def test_close_in_a_signal_handler_that_strikes_anywhere() -> None:
         import mpsched
 
         s = mpsched.Scheduler(1)
-        signal.signal(signal.SIGUSR1, lambda *_: s.close())
+        signal.signal(signal.SIGUSR1, lambda *_: s.close(queued="cancel"))
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         try:
             while True:

@@ -88,12 +88,13 @@ def test_thread_job_that_raises_anything_is_a_failure(sched: Scheduler) -> None:
     assert sched.schedule("on", after=0, fn=tasks.pid, where="thread").result(HANG_S) == tasks.pid()
 
 
-def test_timeout_ends_the_worker(own: Scheduler) -> None:
+def test_timeout_ends_the_worker() -> None:
     """TaskTimeout after the limit; the record says so, and the scheduler goes on."""
-    handle = own.schedule("slow", after=0, fn=timed.sleep, args=(60.0,), timeout=0.1)
-    assert isinstance(handle.exception(HANG_S), TaskTimeout)
-    assert outcomes(own, "slow") == ["timed_out"]
-    assert own.schedule("next", after=0, fn=tasks.square, args=(3,)).result(HANG_S) == 9
+    with Scheduler(1) as s:
+        handle = s.schedule("slow", after=0, fn=timed.sleep, args=(60.0,), timeout=0.1)
+        assert isinstance(handle.exception(HANG_S), TaskTimeout)
+        assert outcomes(s, "slow") == ["timed_out"]
+        assert s.schedule("next", after=0, fn=tasks.square, args=(3,)).result(HANG_S) == 9
 
 
 def test_timeout_with_grace_asks_first(own: Scheduler, gate: Gate) -> None:
@@ -156,23 +157,24 @@ def test_retries_wait_for_their_backoff(own: Scheduler) -> None:
     assert third.started - second.finished >= 0.1
 
 
-def test_retries_after_the_death_of_a_worker(own: Scheduler, tmp_path: Path) -> None:
+def test_retries_after_the_death_of_a_worker(tmp_path: Path) -> None:
     """A worker that dies fails its attempt; the next one runs in another, with the same arguments."""
-    died = own.schedule("dies", after=0, fn=timed.die, args=(None,))
-    assert isinstance(died.exception(HANG_S), WorkerDied)
-    (run,) = own.history("dies")
-    assert run.outcome == "failed"
-    assert run.started is not None
-    once = own.schedule(
-        "once",
-        after=0,
-        fn=timed.die,
-        args=(tmp_path / "died", bytes(200_000)),
-        retries=2,
-        backoff=0.01,
-    )
-    assert once.result(HANG_S) is None
-    assert outcomes(own, "once") == ["failed", "completed"]
+    with Scheduler(1) as s:
+        died = s.schedule("dies", after=0, fn=timed.die, args=(None,))
+        assert isinstance(died.exception(HANG_S), WorkerDied)
+        (run,) = s.history("dies")
+        assert run.outcome == "failed"
+        assert run.started is not None
+        once = s.schedule(
+            "once",
+            after=0,
+            fn=timed.die,
+            args=(tmp_path / "died", bytes(200_000)),
+            retries=2,
+            backoff=0.01,
+        )
+        assert once.result(HANG_S) is None
+        assert outcomes(s, "once") == ["failed", "completed"]
 
 
 def test_deadline_that_is_over_misses(own: Scheduler, gate: Gate, tmp_path: Path) -> None:
@@ -223,9 +225,7 @@ def test_deadline_does_not_end_what_runs(own: Scheduler, gate: Gate) -> None:
     assert handle.result(HANG_S) == "runs"
 
 
-def test_on_error_gets_failures_misses_and_timeouts(
-    default_pool: WorkStealingExecutor, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_on_error_gets_failures_misses_and_timeouts(caplog: pytest.LogCaptureFixture) -> None:
     """In place of the log; what it raises itself is logged."""
     seen: list[tuple[Run, BaseException]] = []
 
@@ -234,7 +234,7 @@ def test_on_error_gets_failures_misses_and_timeouts(
         if run.task_id == "time":
             raise OSError("the pager is down")
 
-    with Scheduler(executor=default_pool, on_error=note) as s:
+    with Scheduler(1, on_error=note) as s:
         s.schedule("raises", after=0, fn=timed.fail_before, args=(2, KeyError)).exception(HANG_S)
         s.schedule("late", after=FAR, deadline=s.now(), fn=tasks.nothing).exception(HANG_S)
         s.schedule("fine", after=0, fn=tasks.nothing).result(HANG_S)

@@ -303,7 +303,6 @@ def test_scheduler_on_an_executor_takes_its_order(gate: Gate) -> None:
         high.result(HANG_S)
         order = gate.arrivals()
         assert order.index("high") < order.index("low")
-        assert len(order) - order.index("low") <= 2  # two workers start the last two at once
 
 
 def test_failures_of_jobs_are_logged_with_their_traceback(
