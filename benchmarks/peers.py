@@ -24,6 +24,10 @@ class Missing(Exception):
     """A peer is not installed; `make bench-setup` installs all."""
 
 
+class Unfit(Missing):
+    """A peer cannot do what is measured."""
+
+
 def load(module: str) -> ModuleType:
     """Import a peer's module.
 

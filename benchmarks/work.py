@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 def noop(value: int) -> int:
     """Return the argument: what is left is the cost of the call."""
     return value
+
+
+def pid(_: int) -> int:
+    """Return the process that runs this."""
+    return os.getpid()
 
 
 def spin(microseconds: float) -> float:

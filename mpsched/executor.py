@@ -338,10 +338,12 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
 
         Raises:
             ValueError: it is of another pool; or `how` is something else.
+            ForkedPool: this process was forked from the one that made the pool.
             TypeError: it is neither a future of a pool nor the result of a map.
         """
         if how not in {"signal", "kill"}:
             raise ValueError(f'how must be "signal" or "kill", not {how!r}')
+        self._pool.check_process()
         if isinstance(what, Future):
             if what._pool is not self._pool:
                 raise ValueError(f"{what!r} is of another pool: ask that one")

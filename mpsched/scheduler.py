@@ -20,6 +20,7 @@ from mpsched._schedule.report import Report
 from mpsched._timers import instants
 from mpsched._timers.backoff import Backoff
 from mpsched._timers.due import Due, TimerStatus, Wait
+from mpsched.errors import SchedulerClosed
 from mpsched.executor import WorkStealingExecutor
 
 if TYPE_CHECKING:
@@ -396,7 +397,7 @@ class Scheduler:
         """
         self._pulls("run_due")
         count = 0
-        while isinstance(due := pull.take(self._desk, 0), Due):
+        while isinstance(due := self._take_if_open(), Due):
             count += 1
             try:
                 result = due.fn(*due.args, **(due.kwargs or {}))
@@ -407,6 +408,12 @@ class Scheduler:
             else:
                 self.complete(due, result)
         return count
+
+    def _take_if_open(self) -> Due | Wait | None:
+        try:
+            return pull.take(self._desk, 0)
+        except SchedulerClosed:  # by a job, perhaps
+            return None
 
     def _pulls(self, method: str) -> None:
         if self._desk.pool is not None:
@@ -526,7 +533,8 @@ class Scheduler:
             self._end_at_once()
             return
         try:
-            self.close()
+            # In pull mode nobody would run what is due: the block that did is left.
+            self.close(queued="run" if self._desk.pool is not None else "cancel")
         except KeyboardInterrupt:
             self._end_at_once()
             raise

@@ -112,6 +112,15 @@ class Ring:
         words[base + I_DIRTY] = 0
         return True
 
+    def verify(self) -> None:
+        """Look at all that is in the ring. The parent, once per death: a worker may have died of it.
+
+        Raises:
+            Damaged: Its words, or what lies in a slot, are not what a ring's can be.
+        """
+        if max(self.handles(), default=0) >= len(self._state):
+            raise self._damaged()
+
     def _undo(self, operation: int, claimer: int, old: int, count: int) -> None:
         if operation == OP_TAKE:
             # What it had marked is still in the ring.
@@ -207,7 +216,7 @@ class Ring:
         """Return the indices in use; no more than there are slots."""
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
-        if tail - head > self.capacity:
+        if not 0 <= tail - head <= self.capacity:
             raise self._damaged()
         return range(head, tail)
 

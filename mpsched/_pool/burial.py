@@ -175,7 +175,11 @@ class Burial:
         return obituary.death(task, end, where)
 
     def _repair_rings(self) -> None:
-        """Take every ring's lock once. A holder that lives has repaired it, or does so first."""
+        """Take every ring's lock once. A holder that lives has repaired it, or does so first.
+
+        Raises:
+            Damaged: Something has written into a ring. Whoever looks into it ends; so does the pool.
+        """
         pool = self._pool
         for ring in (*pool.dispatcher.inboxes, *self.trees.deques):
             deadline = time.monotonic() + 0.05
@@ -183,6 +187,7 @@ class Burial:
                 try:
                     if pool.locks.try_acquire(ring.lock):
                         ring.repair()
+                        ring.verify()
                         break
                 finally:
                     pool.locks.release(ring.lock)

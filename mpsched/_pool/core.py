@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from mpsched._base.cancelresult import CancelResult
 from mpsched._deque.deque import Deque
 from mpsched._deque.inbox import Inbox
 from mpsched._pool import descriptors, guards, launch, stats
@@ -44,7 +45,6 @@ from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mpsched._base.cancelresult import CancelResult
     from mpsched._base.settings import Settings
     from mpsched._pool.mapping import MapRun
     from mpsched._pool.revoke import How
@@ -477,7 +477,7 @@ class Pool:
                 self.segment.words,
                 self.layout,
                 pids,
-                ready=len(self.ready),
+                ready=len(self.ready) + len(self.supervisor.alone.waiting),
                 inflight=len(self.dispatcher.inflight),
                 deaths=self.supervisor.deaths,
                 refill_delay_s=self.dispatcher.refill_delay_ns / 1e9,
@@ -492,11 +492,14 @@ class Pool:
 
     def cancel(self, task: Task) -> bool:
         """Prevent `task` from starting (True), else set its signal (False). Any thread."""
-        return self.revoker.cancel(task)
+        return bool(self.revoker.cancel(task))
 
     def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
         """Cancel a root whether it runs or not; see `WorkStealingExecutor.cancel_running`."""
-        return self.revoker.cancel_running(future, how)
+        answer = CancelResult.TOO_LATE
+        if not future.done():
+            answer = self.revoker.cancel(future._task, how)
+        return CancelResult.PREVENTED if future.cancelled() else answer
 
     def retry(self, task: Task, error: BaseException, *, alone: bool = False) -> bool:
         """Queue another attempt if the task's options want one after `error`. Leader's section held.

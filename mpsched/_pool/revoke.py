@@ -13,10 +13,9 @@ from mpsched._shm import layout as lay
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
-    from typing import Any, Literal
+    from typing import Literal
 
     from mpsched._pool.core import Pool
-    from mpsched._pool.future import Future
     from mpsched._pool.mapping import MapRun
 
     How = Literal["signal", "kill"]
@@ -40,7 +39,7 @@ class Revoker:
         self._pool = pool
         self.doubtful: deque[Task] = deque()
 
-    def cancel(self, task: Task, how: How | None = None, *, ask: bool = True) -> bool:
+    def cancel(self, task: Task, how: How | None = None, *, ask: bool = True) -> CancelResult:
         """Prevent `task` from starting, else set its signal, or end it. Any thread.
 
         Args:
@@ -49,10 +48,11 @@ class Revoker:
             ask: whether anything is done to one that runs.
 
         Returns:
-            True: it will never start, and its future is cancelled.
+            PREVENTED: it will never start, and its future is cancelled. REQUESTED: it runs, or counts as
+            started, and was asked unless `ask` is false. TOO_LATE: it is over.
         """
         if self._pool.forked:
-            return False  # the segment is the parent's
+            return CancelResult.TOO_LATE  # the segment is the parent's
         try:
             return self._cancel(task, (how or task.options.on_cancel) if ask else None)
         except BaseException:
@@ -62,7 +62,7 @@ class Revoker:
         finally:
             self._withdraw(task)
 
-    def _cancel(self, task: Task, how: How | None) -> bool:
+    def _cancel(self, task: Task, how: How | None) -> CancelResult:
         future = task.future
         section = self._pool.dispatcher.section
         # Somebody of this process is inside, or the supervisor opens it; but it may be this very thread,
@@ -72,37 +72,38 @@ class Revoker:
         while future is not None and not future.done():
             if section.try_enter():
                 try:
-                    prevented = self._prevent(task, how)
+                    answer = self._prevent(task, how)
                 finally:
                     section.leave()
                     self._pool.ring()
-                if prevented is None and not looked:
+                if answer is None and not looked:
                     looked = True
                     deadline = time.monotonic() + _REVOKE_S
-                if prevented is not None:
-                    if not prevented:
-                        return False
+                if answer is CancelResult.PREVENTED:
                     future._cancel()
                     if self._pool.limited:
                         self._pool.made_room()
                     # Another thread may have read its result meanwhile; that came first then.
-                    return future.cancelled()
+                    break
+                if answer is not None:
+                    return answer
             if time.monotonic() >= deadline or self._pool.supervisor.done.is_set():
                 if how is not None:
                     self._signal(task, how)
                 # A helper may still answer; what it takes out then has to start all the same.
                 self._pool.supervisor.limits.watch(task, _REVOKE_S)
                 self._pool.ring()
-                return False
+                return CancelResult.REQUESTED
             # Somebody dispatches, or a worker answers: tens of microseconds.
             time.sleep(0.000_1)
-        return future is not None and future.cancelled()
+        cancelled = future is not None and future.cancelled()
+        return CancelResult.PREVENTED if cancelled else CancelResult.TOO_LATE
 
-    def _prevent(self, task: Task, how: How | None) -> bool | None:
+    def _prevent(self, task: Task, how: How | None) -> CancelResult | None:
         """Take `task` back from where it is; None: it is on its way, look again. Section held."""
         handle = task.handle
         if task.future is not None and task.future._ending:
-            return False  # it has run; the collector is about to say so
+            return CancelResult.TOO_LATE  # it has run; the collector is about to say so
         state, worker = (st.FREE, 0) if handle < 0 else st.parts(self._pool.table.state[handle])
         if state == st.FREE:
             # In the ready queue, or about to be, perhaps for another attempt: whoever meets it there
@@ -110,12 +111,12 @@ class Revoker:
             task.cancelled = True
             if self._pool.limited:
                 self._pool.ready.discard(task)  # it must not count as pending until then
-            return True
+            return CancelResult.PREVENTED
         if state == st.QUEUED:
             if self._pool.dispatcher.remove(task, worker):
                 # crash-point: revoke.dequeued
                 self._forget(task)
-                return True
+                return CancelResult.PREVENTED
             return None
         if state == st.CLAIMED:
             word = self._pool.layout.block(worker) + lay.B_REVOKE
@@ -127,10 +128,10 @@ class Revoker:
         if state == st.REVOKED:
             # crash-point: revoke.found
             self._forget(task)
-            return True
+            return CancelResult.PREVENTED
         if how is not None:
             self._signal(task, how)
-        return False
+        return CancelResult.REQUESTED
 
     def _withdraw(self, task: Task) -> None:
         """Ask for `task` no more: an entry that is used again must not be taken for it."""
@@ -185,14 +186,6 @@ class Revoker:
         task.killed = "cancel"
         self._pool.supervisor.limits.kill_soon(task)
         self._pool.ring()
-
-    def cancel_running(self, future: Future[Any], how: How) -> CancelResult:
-        """Cancel a root, whatever its options say. Any thread; waits `_REVOKE_S` at most."""
-        if future.done() or self._pool.forked:
-            return CancelResult.TOO_LATE
-        if self.cancel(future._task, how):
-            return CancelResult.PREVENTED
-        return CancelResult.TOO_LATE if future.done() else CancelResult.REQUESTED
 
     def cancel_map(self, run: MapRun, how: How) -> CancelResult:
         """Cancel what is left of a map: nothing more of it starts. Any thread.

@@ -378,18 +378,18 @@ class Supervisor:
         slot = self._slots[index]
         words, block = self._pool.segment.words, self._pool.layout.block(index)
         planned = words[block + lay.B_STATE] == lay.RETIRED
+        if not planned:
+            self.deaths += 1  # before anybody is told of what it ran
         cause = self.burial.bury(index, pid, status)
         words[block + lay.B_STATE] = lay.STARTING
         slot.pid = 0
         slot.alive = False
         self._take_notices()
-        if not planned:
-            self.deaths += 1
-            if slot.ready:
-                why = obituary.how(status) + (f"; suspected cause: {cause}" if cause else "")
-                why += f" because {slot.why}" if slot.why else ""
-                self._pool.events.note("died", why, worker=index, pid=pid)
-        elif not self._stopping:
+        if not planned and slot.ready:
+            why = obituary.how(status) + (f"; suspected cause: {cause}" if cause else "")
+            why += f" because {slot.why}" if slot.why else ""
+            self._pool.events.note("died", why, worker=index, pid=pid)
+        elif planned and not self._stopping:
             unfit = "a task has left it unfit for others" if status == UNFIT else None
             why = (
                 slot.why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._schedule.handle import settle
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mpsched._schedule.book import Book
     from mpsched._schedule.handle import TaskHandle
     from mpsched._schedule.history import Run
+
+_NOTE: Final = "scheduled as "
 
 
 @final
@@ -54,7 +56,7 @@ class Verdict:
         outer, inside.telling = telling(), book
         try:
             if error is not None:
-                note(error, f"scheduled as {self._handle.describe()}, attempt {self._run.attempt}")
+                note(error, f"{_NOTE}{self._handle.describe()}, attempt {self._run.attempt}")
             settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
             if error is not None and self._run.outcome != "cancelled":
                 book.report(self._run, error, self._handle.id)
@@ -82,4 +84,6 @@ def telling() -> Book | None:
 def note(error: BaseException, text: str) -> None:
     """Add a note to an exception of the user's, which may have notes of its own making."""
     with contextlib.suppress(Exception):
+        if any(one.startswith(_NOTE) for one in getattr(error, "__notes__", ())):
+            return  # the same object was raised before: it would collect one note for each time
         error.add_note(text)

@@ -118,7 +118,13 @@ def _look(size: int) -> None:
 
 def _nameless(name: str) -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.fchmod(fd, 0o600)  # it begins with 0777, and `/proc/PID/fd` is a way to it
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
     import tempfile
 
     fd, path = tempfile.mkstemp(prefix="mpsched-")

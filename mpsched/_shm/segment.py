@@ -13,7 +13,7 @@ from typing import final
 
 
 def anonymous_file(name: str, size: int) -> int:
-    """Return the descriptor of a nameless file of `size` bytes, all zero.
+    """Return the descriptor of a nameless file of `size` bytes, all zero, for its owner only.
 
     `memfd_create` where there is one (Linux); elsewhere a temporary file that is unlinked at once.
 
@@ -28,6 +28,7 @@ def anonymous_file(name: str, size: int) -> int:
         fd, path = tempfile.mkstemp(prefix="mpsched-")
         os.unlink(path)
     try:
+        os.fchmod(fd, 0o600)  # a memfd begins with 0777, and `/proc/PID/fd` is a way to it
         os.ftruncate(fd, size)
     except BaseException:
         os.close(fd)

@@ -22,8 +22,8 @@ _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + 
 _TEXT_MOST: Final = 50_000
 """Characters of a traceback text that are kept, half of them from each end."""
 
-_FRAMES_MOST: Final = 2_000
-_FRAMES_SHOWN: Final = 100
+_FRAMES_MOST: Final = 300
+_FRAMES_SHOWN: Final = 50
 """Of a traceback with more frames than that, so many are shown from each end: each takes a millisecond."""
 
 _NEVER_OUT_OF_BAND: Final = 1 << 62

@@ -40,6 +40,7 @@ class Baseline:
     """
 
     __slots__ = (
+        "_collecting",
         "_collects",
         "_directory",
         "_environ",
@@ -51,9 +52,11 @@ class Baseline:
         "_profile",
         "_seen",
         "_streams",
+        "_switching",
         "_timers",
         "_trace",
         "_variables",
+        "_wakeup",
         "_worker",
         "due_ns",
         "unfit",
@@ -70,7 +73,10 @@ class Baseline:
         self._streams = sys.stdin, sys.stdout, sys.stderr
         self._limit = sys.getrecursionlimit()
         self._trace, self._profile = sys.gettrace(), sys.getprofile()
-        self._collects = gc.isenabled()
+        self._collects, self._collecting = gc.isenabled(), gc.get_threshold()
+        self._switching = sys.getswitchinterval()
+        self._wakeup = signal.set_wakeup_fd(-1)
+        self._put_wakeup_back()
         numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
         # None is a handler in C, which Python can neither compare nor set again.
         self._handlers = [
@@ -103,6 +109,10 @@ class Baseline:
             sys.setrecursionlimit(self._limit)
         if gc.isenabled() is not self._collects:
             (gc.enable if self._collects else gc.disable)()
+        if gc.get_threshold() != self._collecting:
+            gc.set_threshold(*self._collecting)
+        if sys.getswitchinterval() != self._switching:
+            sys.setswitchinterval(self._switching)
         self._look_at_streams()
         if self._directory is not None and _directory() != self._directory:
             # If it does not exist any more, nothing can be put back: later tasks find that out.
@@ -131,8 +141,12 @@ class Baseline:
             if getsignal(number) is not handler:
                 break
         else:
-            if not any(signal.getitimer(which)[0] for which in self._timers):
+            # The other two, which count the process's own time, are asked for less often.
+            if not self._timers or not signal.getitimer(self._timers[0])[0]:
                 return
+        self._put_signals_back()
+
+    def _put_signals_back(self) -> None:
         # One that comes between these lines must find either the task's handler or the old one.
         signal.pthread_sigmask(signal.SIG_BLOCK, [number for number, _ in self._handlers])
         try:
@@ -144,13 +158,19 @@ class Baseline:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
+    def _put_wakeup_back(self) -> None:
+        # If the file is closed by now, there is none, which the call before has seen to.
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError, ValueError):
+            signal.set_wakeup_fd(self._wakeup)
+
     def _look_at_streams(self) -> None:
         streams = sys.stdin, sys.stdout, sys.stderr
         if streams != self._streams:
             sys.stdin, sys.stdout, sys.stderr = self._streams
         for stream in self._streams[1:]:
-            if stream is not None and stream.closed:
-                self.unfit = f"a task has closed {stream.name}"
+            if getattr(stream, "closed", False):
+                self.unfit = "a task has closed standard output or error"
 
     def _put_variables_back(self) -> None:
         environ = self._environ
@@ -161,8 +181,10 @@ class Baseline:
         self._seen = dict(environ._data)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def _look_at_files(self) -> None:
-        if _mask() != self._mask:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        if _mask() != self._mask or any(signal.getitimer(which)[0] for which in self._timers):
+            self._put_signals_back()
+        # A signal would be written to whatever file has that number by then.
+        self._put_wakeup_back()
         for fd, identity in self._files:
             found = _identity(fd)
             # 0, 1 and 2 a task may point elsewhere.

@@ -86,10 +86,11 @@ def nested_joins(frame: FrameType | None) -> int:
     """Count the joins among a frame and those below it."""
     from mpsched._worker import hot
 
-    codes = {hot._join.__code__}  # noqa: SLF001 - what `Handle.join` is, whoever calls it
+    # What `Handle.join` is, and what the futures of children call, whoever calls them.
+    codes = {hot._join.__code__}  # noqa: SLF001
     futures = sys.modules.get("mpsched._worker.forkfuture")
     if futures is not None:
-        codes.add(futures._join.__code__)  # noqa: SLF001 - what waiting for a future is
+        codes.add(futures._join.__code__)  # noqa: SLF001
     joins = 0
     while frame is not None:
         joins += frame.f_code in codes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from mpsched._shm import layout as lay
+from mpsched._shm.words import Damaged
 
 if TYPE_CHECKING:
     from mpsched._deque.ring import Ring
@@ -44,12 +47,12 @@ class HeldRing:
                 worker.locks.acquire(ring.lock)
             words[block + lay.B_LOCKS] += 1
             ring.repair()
-        except BaseException:
-            self.__exit__()
+        except BaseException as problem:
+            self.__exit__(type(problem))
             raise
         return True
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         worker = self._worker
         try:
             worker.locks.release(self._ring.lock)
@@ -58,3 +61,15 @@ class HeldRing:
             begun = self._begun
             worker.words[worker.block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
             worker.ring_lock.release()
+        if kind is Damaged:
+            # In a task, which might catch it; and a join would come back here for ever.
+            _end_damaged()
+
+
+def _end_damaged() -> NoReturn:
+    """End this process because of what it has found in the segment; the parent finds it as well."""
+    import traceback
+
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)

@@ -65,11 +65,13 @@ def main(spec: BootSpec, index: int, incarnation: int) -> None:
             raise  # with what it ran, of which nobody knows how far it came
         baseline.hush()
         baseline.unfit = baseline.unfit or (
-            f"{type(problem).__name__} was raised between two tasks: {problem}"
+            f"{type(problem).__name__} was raised between two tasks: {failure.short_text(problem)}"
         )
     if baseline.unfit:
         _say(f"mpsched: worker {index} makes room for a new one: {baseline.unfit}")
-    _leave(worker, UNFIT if baseline.unfit else 0)
+        _let_go(worker)
+        os._exit(UNFIT)
+    _leave(worker, 0)
 
 
 def _continue_counters(worker: Worker) -> None:
@@ -175,11 +177,15 @@ def _say(line: str) -> None:
 
 
 def _leave(worker: Worker, status: int) -> NoReturn:
-    """Wait until nobody needs this process; `boot.run` ends it."""
+    """Wait until nobody needs this process; `boot.run` ends it, with what tasks have left for that."""
+    _let_go(worker)
+    raise SystemExit(status)
+
+
+def _let_go(worker: Worker) -> None:
     worker.flush_stdio()
     while not outcome.let_go(worker):
         # A child's home has not fetched its outcome yet, which goes with this process.
         time.sleep(0.001)
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
     # crash-point: worker.leaving
-    raise SystemExit(status)

@@ -6,7 +6,6 @@ calls (`give_back`, `revoke`), which says so.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -341,11 +340,13 @@ class Worker:
     def flush_stdio(self) -> None:
         """Write out what tasks have printed; called before every sleep, and each ms of work."""
         for stream in (sys.stdout, sys.stderr):
-            # The task closed it, or nobody reads it any more, or it is a task's own object: its own
-            # doing, and not an error of the next task.
-            with contextlib.suppress(Exception, SystemExit):
-                if stream is not None:
-                    stream.flush()
+            if stream is None:
+                continue
+            try:
+                stream.flush()
+            except (Exception, SystemExit):  # noqa: S112 - and not an error of the next task
+                # The task closed it, or nobody reads it any more, or it is a task's own object.
+                continue
 
     # --- what tasks leave behind -----------------------------------------------------------------
 

@@ -61,6 +61,8 @@ def test_pool_in_a_forked_child_raises(pool: WorkStealingExecutor, gate: Gate) -
             lambda: waiting.exception(20),
             lambda: next(results),
             lambda: next(lazy),
+            lambda: pool.cancel_running(waiting),
+            lambda: pool.cancel_running(results, "kill"),
         ]
         found = ["cancelled"] if waiting.cancel() else []
         for job in jobs:
@@ -72,7 +74,7 @@ def test_pool_in_a_forked_child_raises(pool: WorkStealingExecutor, gate: Gate) -
                 found.append("no error")
         return " ".join(found)
 
-    assert in_a_fork(attempts) == " ".join(["ForkedPool"] * 7)
+    assert in_a_fork(attempts) == " ".join(["ForkedPool"] * 9)
     gate.open()
     assert list(lazy) == [n * n for n in range(1, 1000)]
     assert waiting.result(HANG_S) == "parent's"

@@ -277,6 +277,38 @@ def test_signals_in_a_worker_are_the_usual_ones(pool: WorkStealingExecutor) -> N
     assert pool.submit(handlers).result(HANG_S) == (True, True)
 
 
+def test_signals_of_the_parent_are_left_alone_and_not_inherited(start_method: str) -> None:
+    """Handlers, mask and wake-up descriptor are the program's own; a worker has none of them."""
+    numbers = [number for number in signal.valid_signals() if number not in _UNCATCHABLE]
+    ours = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+    kept = {number: signal.signal(number, _ours) for number in ours}
+    try:
+        before = [signal.getsignal(number) for number in numbers]
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with WorkStealingExecutor(2, mp_context=start_method) as ex:
+            found = ex.submit(inherited, ours).result(HANG_S)
+            ex.close(timeout=0, cancel_pending=True, kill_after=0)
+        assert [signal.getsignal(number) for number in numbers] == before
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
+        assert signal.set_wakeup_fd(-1) == -1
+        assert found == [signal.SIG_DFL] * len(ours)
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+_UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
+
+
+def _ours(_number: int, _frame: object) -> None:
+    """Handle a signal; the test's program does."""
+
+
+def inherited(numbers: tuple[signal.Signals, ...]) -> list[object]:
+    """Return how signals are handled. In a worker."""
+    return [signal.getsignal(number) for number in numbers]
+
+
 def handlers() -> tuple[bool, bool]:
     """Return whether SIGTERM has its default, and SIGINT a Python function. In a worker."""
     interrupt = signal.getsignal(signal.SIGINT)

@@ -324,3 +324,26 @@ def test_close_in_pull_mode_ends_what_waits(s: Scheduler, clock: ManualClock) ->
     assert s.state == "closed"
     assert s.wait(0)
     assert s.close().state == "closed"
+
+
+def test_leaving_the_block_in_pull_mode_ends_what_is_due() -> None:
+    """Nobody would run it any more; a job that closes ends `run_due`, which says how many it ran."""
+    with Scheduler(workers=0) as s:
+        due = s.schedule("due", after=0, fn=tasks.nothing)
+    assert due.cancelled()
+    assert s.state == "closed"
+    with Scheduler(workers=0) as s:
+        s.schedule("closes", after=0, fn=s.close, kwargs={"queued": "cancel"})
+        s.schedule("never", after=0, fn=tasks.nothing)
+        assert s.run_due() == 1
+    assert s.state == "closed"
+
+
+def test_error_that_is_raised_again_and_again_has_one_note(s: Scheduler) -> None:
+    """The very object, as in a thread or in pull mode, does not grow."""
+    error = ValueError("the same")
+    for n in range(5):
+        handle = s.schedule(n, after=0, fn=tasks.nothing)
+        s.fail(take(s), error)
+        assert handle.exception(0) is error
+    assert len(error.__notes__) == 1

@@ -15,6 +15,7 @@ from mpsched.testing.crashpoints import POINT, rewritten
 from mpsched.testing.faultplan import ROLES
 from tests.house import places
 from tests.support.crash_cells import table
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,3 +121,17 @@ def test_crash_points_leave_no_trace_without_a_plan(path: Path) -> None:
     # And the look is worth something: it finds them where they are.
     with_them = everything_in(compile(rewritten(source), path.name, "exec", dont_inherit=True))
     assert b"_crash_point" in with_them
+
+
+def test_crash_points_cost_no_import_without_a_plan() -> None:
+    """A worker's modules come without this room, unless a plan is named."""
+    result = run_script(
+        """
+        import sys
+        import mpsched._worker.main, mpsched.executor
+        print(*(name for name in sys.modules if name.startswith("mpsched.testing")))
+        print("_crash_point" in vars(mpsched._worker.main))
+        """
+    )
+    assert result.rc == 0, result.err
+    assert result.out.split() == ["False"]

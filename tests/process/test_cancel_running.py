@@ -70,6 +70,7 @@ def test_cancel_running_prevents_what_has_not_started(tmp_path: Path) -> None:
         ]
         assert answers == [CancelResult.PREVENTED] * 20
         assert all(future.cancelled() for future in waiting)
+        assert ex.cancel_running(waiting[0], "kill") is CancelResult.PREVENTED  # as `cancel()`
         release(tmp_path, "blocker")
         assert blocker.result(DEADLINE_S) == "blocker"
         assert pids(ex) == [found["blocker"]]
@@ -104,7 +105,10 @@ def test_cancel_running_of_tasks_that_end_just_then_hurts_no_other(rng: random.R
                 assert isinstance(error, CancelledError)
                 assert answer is CancelResult.REQUESTED
                 ended += 1
+            else:
+                assert answer is not CancelResult.PREVENTED
         # One death for each task that was ended, and none for the others.
+        wait_until(lambda: ex.stats().deaths >= ended, "the deaths")
         assert ex.stats().deaths == ended
         assert ended, "none was ended: the test has shown nothing"
 
@@ -165,8 +169,10 @@ def test_cancel_running_of_a_map_keeps_what_was_delivered(how: Any, tmp_path: Pa
             rest.extend(results)
         assert set(rest) <= {"asked"}
         assert len(list(tmp_path.glob("*.started"))) == len(started)
-        assert ex.stats().deaths == (2 if how == "kill" else 0)
+        deaths = 2 if how == "kill" else 0
+        wait_until(lambda: ex.stats().deaths == deaths, "the deaths")
         assert_full_width(ex, tmp_path)
+        assert ex.stats().deaths == deaths
         assert ex.cancel_running(results, how) is CancelResult.TOO_LATE
 
 

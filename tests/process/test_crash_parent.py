@@ -169,6 +169,40 @@ def test_stopped_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
         assert_full_width(ex, tmp_path)
 
 
+@pytest.mark.parametrize("whose", ["its own", "the dead one's"])
+def test_worker_stopped_with_locks_keeps_nobody_from_burying_another(
+    whose: str, tmp_path: Path
+) -> None:
+    """Burial waits for no lock: the dead one is replaced, work goes on, and all of it ends after SIGCONT."""
+    with pool(3) as ex:
+        victim = ex.submit(calls.hold_as, str(tmp_path), "victim")
+        found = wait_for_holders(tmp_path, "victim")
+        (index,) = [w for w in range(3) if (tmp_path / f"victim-{w}.started").exists()]
+        if whose == "its own":
+            stopping = ex.submit(calls.stop_with_lock, str(tmp_path), "thief")
+        else:
+            stopping = ex.submit(calls.stop_with_locks_of, str(tmp_path), "thief", index)
+        stopped = wait_for_holders(tmp_path, "thief")["thief"]
+        wait_until(lambda: calls.is_stopped(stopped), "its stop")
+        queued = [ex.submit(calls.identity, number) for number in range(500)]
+        try:
+            assert kill(found["victim"])
+            assert isinstance(victim.exception(DEADLINE_S), WorkerDied)
+            wait_until(
+                lambda: pids(ex)[index] != found["victim"] and alive(pids(ex)[index]), "an heir"
+            )
+            later = [ex.submit(calls.identity, number) for number in range(200)]
+            for number, future in enumerate(later):
+                assert future.result(DEADLINE_S) == number
+            assert not stopping.done()
+        finally:
+            kill(stopped, signal.SIGCONT)
+        assert stopping.result(DEADLINE_S) == "thief"
+        assert [future.result(DEADLINE_S) for future in queued] == list(range(500))
+        assert_full_width(ex, tmp_path)
+        assert ex.stats().deaths == 1
+
+
 def test_shutdown_ends_with_a_stopped_worker(tmp_path: Path) -> None:
     """An idle worker that does not answer is killed when the pool ends."""
     with pool(2) as ex:

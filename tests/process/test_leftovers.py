@@ -42,6 +42,8 @@ def others_work(ex: mpsched.WorkStealingExecutor) -> None:
         calls.leave_alarm,
         calls.leave_bare_alarm,
         calls.stop_collecting,
+        calls.never_collect,
+        calls.hog_the_interpreter,
         calls.trace,
         calls.profile,
         calls.redirect,
@@ -63,13 +65,15 @@ def test_leftovers_are_put_back(
     assert before["variable"] == "as it was"
 
 
-def test_leftover_signal_mask_is_put_back_after_a_while() -> None:
-    """It is looked at less often."""
+@pytest.mark.parametrize("change", [calls.hold_signals, calls.leave_cpu_timer, calls.leave_wakeup])
+def test_leftovers_are_put_back_after_a_while(change: Callable[[], None]) -> None:
+    """What is looked at less often."""
     with pool(1) as ex:
         before = ex.submit(calls.look).result(DEADLINE_S)
-        ex.submit(calls.for_a_while, calls.hold_signals).result(DEADLINE_S)
+        ex.submit(calls.for_a_while, change).result(DEADLINE_S)
         ex.submit(crash_calls.nap, 0.02).result(DEADLINE_S)
         assert ex.submit(calls.look).result(DEADLINE_S) == before
+        assert ex.submit(calls.get_wakeup).result(DEADLINE_S) == -1
 
 
 def test_leftovers_of_map_items_are_put_back() -> None:

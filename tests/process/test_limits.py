@@ -268,5 +268,6 @@ def test_root_that_ends_at_its_limit_takes_no_other_with_it(rng: random.Random) 
         assert kinds <= {type(None), TaskTimeout}
         assert [future.result(DEADLINE_S) for future in others] == [0.0005] * 150
         failed = sum(future.exception() is not None for future in timed)
-        # One death for each that was ended; a look at the record came first for all others.
-        assert ex.stats().deaths == failed
+        # One death for each that was ended, and for one whose record comes between the last look at it and
+        # the kill: that one has its value.
+        assert ex.stats().deaths >= failed

@@ -329,6 +329,32 @@ def stop_with_lock(folder: str, name: str) -> str:
     return name
 
 
+def stop_with_locks_of(folder: str, name: str, other: int) -> str:
+    """Stop this worker while it holds the locks of another one's inbox and ring, as a thief may."""
+    from mpsched._worker import context
+
+    worker = context._worker
+    assert worker is not None
+    locks = other, worker.deques[other].lock
+    with worker.ring_lock:
+        try:
+            for lock in locks:
+                worker.locks.acquire(lock)
+            stop_itself(folder, name)
+        finally:
+            for lock in locks:
+                worker.locks.release(lock)
+    return name
+
+
+def hold_as(folder: str, name: str) -> tuple[str, int]:
+    """As `hold`; also returns which worker ran it."""
+    worker = mpsched.current_worker()
+    assert worker is not None
+    say_started(folder, f"{name}-{worker.index}")
+    return hold(folder, name), worker.index
+
+
 def is_stopped(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat").read_text()
     return status.rpartition(")")[2].split()[0] == "T"
@@ -484,3 +510,12 @@ class SlowItem:
     def __reduce__(self) -> Any:
         hold(self.folder, "pickling")
         return str, ()
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def hold_with(_array: Any, _data: Any, folder: str, name: str) -> str:
+    """As `hold`, with arguments that lie in memory files."""
+    return hold(folder, name)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.02
 
+_TURNS = 20
+"""How often a cell is tried: who pumps, who leads and where a cancelled task lies is a matter of luck."""
+
 BEFORE = {
     "dispatch.recovering": Armed("dispatch.placed", "interrupt", "caller", None, None, 2, 1, 0.0),
 }
@@ -54,24 +57,31 @@ def _cancel_some(scene: Scene) -> None:
         future.cancel()
 
 
+def _only_tiny_ones(scene: Scene) -> None:
+    """So that workers claim many at once; fourteen more will be one worker's share."""
+    scene.kept += [[scene.ex.submit(abs, -1) for _ in range(300)], []]
+    for future in scene.kept[0]:
+        future.result(DEADLINE_S)
+
+
 def _cancel_claimed(scene: Scene) -> None:
-    """Behind tasks that take no time, a slow one and those behind it are claimed in one go."""
-    for _ in range(60):
-        scene.kept[0].append(scene.ex.submit(abs, -1))
-    slow = scene.ex.submit(crash_scene.noted, str(scene.folder / "slow"), "slow", 0.03)
-    for _ in range(12):
-        scene.kept[1].append(scene.ex.submit(calls.logged, scene.log, next(scene.numbers)))
-    wait_until(lambda: slow.done() or (scene.folder / "slow").exists(), "the slow one")
+    """Behind two slow ones, one for each worker, lies what was claimed together with them."""
+    slow = []
+    for name in ("one", "two"):
+        path = scene.folder / f"slow{next(scene.numbers)}"
+        slow.append((path, scene.ex.submit(crash_scene.noted, str(path), name, 0.03)))
+        for _ in range(6):
+            scene.kept[1].append(scene.ex.submit(calls.logged, scene.log, next(scene.numbers)))
+    wait_until(lambda: all(one.done() or path.exists() for path, one in slow), "the slow ones")
     for future in scene.kept[1]:
         future.cancel()
-    (scene.folder / "slow").unlink()
 
 
 CALLERS: dict[str, Scenario] = {
     **{name: SCENARIOS[name] for name in ("submit", "burst", "options", "results", "callbacks")},
     **{name: SCENARIOS[name] for name in ("map", "map-each", "retry", "large", "round-trip")},
     "cancel": (_behind_slow_ones, _cancel_some),
-    "cancel-claimed": (_behind_slow_ones, _cancel_claimed),
+    "cancel-claimed": (_only_tiny_ones, _cancel_claimed),
 }
 
 
@@ -123,18 +133,24 @@ def callers(seed: str, most: str) -> None:
         if int(most):
             cells = random.Random(int(seed)).sample(cells, min(int(most), len(cells)))
         strikes = Strikes()
-        for number, (name, point, action) in enumerate(cells):
-            # The first, or a later one: where the caller has come before without harm.
-            hit = 1 + number % 2
-            armed = Armed(point, action, "caller", None, None, hit, 1, PAUSE_S)
-            _act(scene, CALLERS[name], armed)
-            if strikes.fresh():
-                print(f"{point} {action}")
-            try:
-                scene.check()
-            except BaseException as problem:
-                problem.add_note(f"{action} at {point} in {name}, hit {hit}")
-                raise
+        struck = set()
+        for turn in range(1 if int(most) else _TURNS):
+            for number, (name, point, action) in enumerate(cells):
+                # The first, or a later one: where the caller has come before without harm.
+                hit = 1 + (number + turn) % 2
+                if turn and (point, action) in struck:
+                    continue
+                armed = Armed(point, action, "caller", None, None, hit, 1, PAUSE_S)
+                _act(scene, CALLERS[name], armed)
+                if strikes.fresh():
+                    struck.add((point, action))
+                try:
+                    scene.check()
+                except BaseException as problem:
+                    problem.add_note(f"{action} at {point} in {name}, hit {hit}")
+                    raise
+    for point, action in sorted(struck):
+        print(f"{point} {action}")
 
 
 def _act(scene: Scene, scenario: Scenario, *armed: Armed) -> None:
@@ -147,15 +163,18 @@ def _act(scene: Scene, scenario: Scenario, *armed: Armed) -> None:
     crashpoints.arm(())
 
 
-def supervisors(points: str) -> None:
-    """{pause, raise} at these points (with commas between) of the supervisor.
+def supervisors(points: str, turns: str) -> None:
+    """{pause, raise} at points of the supervisor.
 
-    Whether it is the supervisor that comes there is a matter of luck at some; then once more.
+    Args:
+        points: Names, with commas between.
+        turns: How often a cell is tried: whether it is the supervisor that comes there is a matter of
+            luck at some.
     """
     strikes = Strikes()
     for point in points.split(","):
         for action in ("pause", "raise"):
-            for hit in (2, 1, 1, 1):
+            for hit in [1, 2, *[1] * _TURNS][: int(turns)]:
                 armed = [Armed(point, action, "supervisor", None, None, hit, 1, PAUSE_S)]
                 if point in BEFORE:
                     armed.insert(0, BEFORE[point])
@@ -193,10 +212,12 @@ def _supervised(folder: Path, armed: list[Armed], strikes: Strikes) -> bool:
         for future in futures.values():
             if not future.cancelled():
                 future.exception(DEADLINE_S)
-        struck, failed = armed[-1].action in strikes.fresh(), ex.state == "failed"
-        assert failed == (struck and armed[-1].action == "raise")
+        struck = armed[-1].action in strikes.fresh()
     finally:
         ex.close(timeout=DEADLINE_S, kill_after=0)
+    failed, late = ex.state == "failed", armed[-1].action in strikes.fresh()
+    # (What raises when the pool ends anyhow is logged.)
+    assert failed == (struck and armed[-1].action == "raise") or late
     runs = collections.Counter(Path(log).read_text("utf-8").split())
     # (Children may be called again for a thief that died.)
     assert {run: n for run, n in runs.items() if n > 1 and "." not in run} == {}
@@ -216,7 +237,7 @@ def _supervised(folder: Path, armed: list[Armed], strikes: Strikes) -> bool:
     assert died <= 4 + 2, died
     wait_until(lambda: len(told) == len(futures), "each callback once")
     assert ex.state == ("failed" if failed else "terminated")
-    return struck or armed[-1].action in strikes.fresh()  # when the pool ended
+    return struck or late
 
 
 def _give(
@@ -233,6 +254,9 @@ def _give(
         future.add_done_callback(told.append)
         return future
 
+    # Both have to be there: one alone would be done with the tree before anybody steals.
+    slots: Any = ex._pool.supervisor._slots[:2]  # type: ignore[union-attr]
+    wait_until(lambda: all(slot.ready for slot in slots) or ex.state == "failed", "both workers")
     name = f"{at}tree"
     tree = futures[name] = ex.options(retries=3).submit(crash_scene.noted_tree, log, name, 2)
     tree.add_done_callback(told.append)

@@ -117,7 +117,8 @@ class Scene:
 
         Args:
             poison: One root ends its worker, so that there is something to recover from.
-            late: One root takes longer than its limit, so that its worker is ended for it.
+            late: One root takes longer than its limit, so that its worker is ended for it; another
+                has one as well, and ends in time.
             block: Roots block, so that spares stand in.
             orphans: One root ends its worker, and its children run elsewhere for so many seconds.
         """
@@ -159,6 +160,8 @@ class Scene:
         if late:
             limited = ex.options(timeout=0.05, grace=0.01)
             self.futures[f"{at}late"] = limited.submit(noted_late, log, f"{at}late")
+            in_time = ex.options(timeout=DEADLINE_S)
+            self.futures[f"{at}time"] = in_time.submit(noted, log, f"{at}time")
             self.deaths += 1
         if block:
             for n in range(2):

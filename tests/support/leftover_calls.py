@@ -41,7 +41,8 @@ def look() -> dict[str, Any]:
         "timers": [signal.getitimer(which) for which in range(3)],
         "held": sorted(held),
         "limit": sys.getrecursionlimit(),
-        "collects": gc.isenabled(),
+        "collects": (gc.isenabled(), gc.get_threshold()),
+        "switches": sys.getswitchinterval(),
         "traces": (sys.gettrace(), sys.getprofile()),
         "streams": [repr(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)],
         "children": subprocess.run([sys.executable, "-c", ""], check=False).returncode,
@@ -127,8 +128,29 @@ def hold_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
 
 
+def leave_wakeup() -> None:
+    """Let signals be written to a descriptor that others will use."""
+    signal.set_wakeup_fd(os.eventfd(0, os.EFD_NONBLOCK))
+
+
+def get_wakeup() -> int:
+    return signal.set_wakeup_fd(-1)
+
+
+def leave_cpu_timer() -> None:
+    signal.setitimer(signal.ITIMER_PROF, 1.0)
+
+
 def stop_collecting() -> None:
     gc.disable()
+
+
+def never_collect() -> None:
+    gc.set_threshold(0)
+
+
+def hog_the_interpreter() -> None:
+    sys.setswitchinterval(5)
 
 
 def trace() -> None:

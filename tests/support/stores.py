@@ -30,6 +30,7 @@ class Stores:
     def __init__(self) -> None:
         self.count = 0
         self._limit: int | None = None
+        self._meanwhile: tuple[int, Callable[[], None]] | None = None
 
     def before(self) -> None:
         """A store is about to be made.
@@ -40,6 +41,11 @@ class Stores:
         """
         if self._limit is not None and self.count >= self._limit:
             raise Killed
+        if self._meanwhile is not None and self.count == self._meanwhile[0]:
+            (_, action), self._meanwhile = self._meanwhile, None
+            count = self.count
+            action()
+            self.count = count
         self.count += 1
 
     @contextmanager
@@ -52,6 +58,15 @@ class Stores:
             pass
         finally:
             self._limit = None
+
+    @contextmanager
+    def meanwhile(self, store: int, action: Callable[[], None]) -> Iterator[None]:
+        """Let somebody else do something just before store number `store` of the block."""
+        self.count, self._meanwhile = 0, (store, action)
+        try:
+            yield
+        finally:
+            self._meanwhile = None
 
     def of(self, action: Callable[[], object]) -> int:
         """Return how many stores an action makes."""

@@ -47,6 +47,15 @@ def test_segment_is_not_inherited_by_programs_that_tasks_start() -> None:
     segment.close()
 
 
+def test_segment_is_its_owners_only() -> None:
+    """Nobody else may open it by way of /proc."""
+    segment = Segment.create(10)
+    found = os.fstat(segment.fd)
+    assert found.st_mode & 0o777 == 0o600
+    assert found.st_uid == os.geteuid()
+    segment.close()
+
+
 def test_segment_without_memory_files_is_a_file_without_a_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -54,6 +63,7 @@ def test_segment_without_memory_files_is_a_file_without_a_name(
     monkeypatch.delattr(os, "memfd_create")
     segment = Segment.create(10)
     assert os.fstat(segment.fd).st_nlink == 0
+    assert os.fstat(segment.fd).st_mode & 0o777 == 0o600
     segment.words[0] = 7
     assert os.pread(segment.fd, 1, 0) == b"\7"
     segment.close()
