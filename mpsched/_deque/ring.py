@@ -142,14 +142,15 @@ class Ring:
         """
         words, base = self._words, self._base
         tail = words[base + I_TAIL]
-        if not 0 <= tail - words[base + I_HEAD] <= self.capacity:
-            raise self._damaged()
         slots, mask = self._slots, self._mask
         for offset, handle in enumerate(handles):
             slots[(tail + offset) & mask] = handle
         # crash-point: ring.push.slots
         # Pairs with the owner's look at its sources in idle.park (step 2), under this lock.
-        words[base + I_TAIL] = tail + len(handles)
+        try:
+            words[base + I_TAIL] = tail + len(handles)
+        except ValueError:
+            raise self._damaged() from None
         # crash-point: ring.push.tail
 
     def take(self, limit: int, claimer: int) -> list[int]:
@@ -160,14 +161,16 @@ class Ring:
         """
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
-        if not 0 <= tail - head <= self.capacity:
+        if tail - head > self.capacity:
             raise self._damaged()
         slots, mask, state = self._slots, self._mask, self._state
         start = head
-        while start != tail and slots[start & mask] == TOMB:
+        while start < tail and slots[start & mask] == TOMB:
             start += 1
         count = min(start + limit, tail) - head
         if count <= 0:
+            if tail < head:
+                raise self._damaged()
             return []
         first, last = head & mask, (head + count) & mask
         raw = slots[first:last] if first < last else None
@@ -175,17 +178,19 @@ class Ring:
             raw.tolist() if raw is not None else slots[first:].tolist() + slots[:last].tolist()
         )
         handles = [handle for handle in found if handle != TOMB]
-        if max(handles, default=0) >= len(state):
-            raise self._damaged()
         words[base + I_OLD] = head
         words[base + I_COUNT] = count
         # crash-point: ring.take.noted
         words[base + I_DIRTY] = OP_TAKE | claimer << 8
         # crash-point: ring.take.dirty
         claimed = st.word(st.CLAIMED, claimer)
-        for handle in handles:
-            state[handle] = claimed
-            # crash-point: ring.take.claiming
+        try:
+            for handle in handles:
+                state[handle] = claimed
+                # crash-point: ring.take.claiming
+        except IndexError:
+            # No handle. The undo record stays open, and its repair says the same.
+            raise self._damaged() from None
         # crash-point: ring.take.claimed
         words[base + I_HEAD] = head + count
         # crash-point: ring.take.head

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import mpsched
 from mpsched.errors import TaskCancelled, TaskTimeout, WorkerDied
+from tests.support import crash_calls as calls
 from tests.support.crash_calls import write_line
-from tests.support.pools import DEADLINE_S, assert_full_width, wait_until
+from tests.support.pools import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
     from mpsched import Future, WorkStealingExecutor
@@ -252,7 +253,13 @@ class Scene:
         dispatcher = inner.dispatcher
         wait_until(lambda: not dispatcher.inflight and not dispatcher.moving(), "nothing in flight")
         wait_until(lambda: not inner.runs, "no map")
-        assert_full_width(self.ex, self.folder)
+        slots = inner.supervisor._slots[: inner.width]
+        wait_until(lambda: all(slot.alive and slot.ready for slot in slots), "the full width")
+        meeting = self.folder / f"meeting-{self.rounds}"
+        meeting.mkdir()
+        # (Spares, which come and go, may be among them.)
+        meet = [self.ex.submit(calls.meet, str(meeting), inner.width) for _ in slots]
+        assert len({future.result(DEADLINE_S) for future in meet}) == inner.width
         taken = wait_until(lambda: not _taken(inner) or None, "free locks", 10.0)
         assert taken
         wait_until(lambda: not inner.leader.section.taken(), "a free leader's section")
