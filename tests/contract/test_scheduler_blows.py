@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import mpsched
 from mpsched import CancelResult, Scheduler
+from mpsched._pool.limits import stopped
 from mpsched.errors import WorkerDied
 from tests.support import blows, tasks, timed
 from tests.support.gates import wait_until
@@ -54,6 +55,7 @@ def test_what_a_stopped_worker_was_given_is_had_back() -> None:
     try:
         pid = s.schedule("pid", after=0, fn=tasks.pid).result(HANG_S)
         os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: stopped(pid), "a worker that is stopped")
         handles = [s.schedule(n, after=0, fn=tasks.square, args=(n,)) for n in range(6)]
         assert s.cancel(0) is CancelResult.PREVENTED
         assert s.reschedule(1, after=1000)
