@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING
 from mpsched._timers.deadlines import Deadlines
 from mpsched._timers.due import CancelResult, Due, HeapMetrics, TimerStatus, Wait
 from mpsched._timers.ends import Ends
-from mpsched._timers.entry import (
-    EXTRA,
-    STATE,
-    TASK_ID,
-    VERSION,
-    Entry,
-    Extra,
-    drop,
-    due_of,
-    extra_of,
-    status_of,
-)
+from mpsched._timers.entry import Entry, Extra, copy_of, drop, due_of, extra_of, item_of, status_of
 from mpsched._timers.instants import finite
 from mpsched._timers.lazyqueue import STALE_LEFT, LazyQueue
 from mpsched._timers.states import (
@@ -48,6 +37,7 @@ class TimerBook:
         "_current",
         "_deadlines",
         "_ends",
+        "_front",
         "_groups",
         "_heap",
         "_limit",
@@ -70,6 +60,7 @@ class TimerBook:
     def __init__(self, ready: ReadyQueue | None, remember: int) -> None:
         self._queue = LazyQueue(ready)
         self._heap = self._queue.heap
+        self._front = self._queue.front
         # The newest version of each id as long as it is not final.
         self._current: dict[Hashable, Entry] = {}
         self._ends = Ends(remember)
@@ -86,21 +77,19 @@ class TimerBook:
 
     def status(self, task_id: Hashable) -> TimerStatus | None:
         """Tell what is known of an id; None if it was never seen, or is forgotten."""
-        entry = self._current.get(task_id) or self._ends.get(task_id)
+        entry = self._known(task_id)
         if entry is None:
             return None
-        return status_of(entry, [one[VERSION] for one in self._replaced.get(task_id, ())])
+        return status_of(entry, [one.version for one in self._replaced.get(task_id, ())])
 
     def state_of(self, due: Due) -> State | None:
         """Tell where the version of `due` stands; None if it is over and not the newest, or forgotten."""
-        entry = (
-            self._active.get(due.version)
-            or self._current.get(due.task_id)
-            or self._ends.get(due.task_id)
-        )
-        if entry is None or entry[VERSION] != due.version:
+        entry = self._active.get(due.version)
+        if entry is None:
+            entry = self._known(due.task_id)
+        if entry is None or entry.version != due.version:
             return None
-        return State(entry[STATE])
+        return State(entry.state)
 
     @property
     def walls(self) -> int:
@@ -114,7 +103,7 @@ class TimerBook:
     def metrics(self) -> HeapMetrics:
         """Count what is in the heap. O(1), but for what is claimed or runs, and what is remembered."""
         entries, stale = len(self._queue), self._queue.stale
-        claimed = sum(entry[STATE] == CLAIMED for entry in self._active.values())
+        claimed = sum(entry.state == CLAIMED for entry in self._active.values())
         return HeapMetrics(
             live=len(self),
             entries=entries,
@@ -137,11 +126,15 @@ class TimerBook:
             O(n).
         """
         queue = self._queue
-        items = [*queue.heap, *([] if queue.ready is None else queue.ready.entries())]
+        front = [item[3] for item in queue.front]
+        items = [*queue.heap, *front, *([] if queue.ready is None else queue.ready.entries())]
         for at in range(1, len(queue.heap)):
             above, below = queue.heap[(at - 1) >> 1], queue.heap[at]
-            assert above[:3] <= below[:3], f"TIMER-1: {above!r} lies above {below!r}"
-        alive = [entry for entry in items if entry[STATE] == PENDING]
+            assert above <= below, f"TIMER-1: {above!r} lies above {below!r}"
+        for at in range(1, len(front)):
+            above, below = front[(at - 1) >> 1], front[at]
+            assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies above {below!r}"
+        alive = [entry for entry in items if entry.state == PENDING]
         assert queue.stale == len(items) - len(alive), (
             f"TIMER-5: {queue.stale} counted as stale, {len(alive)} of {len(items)} are alive"
         )
@@ -149,28 +142,29 @@ class TimerBook:
             f"TIMER-5: {queue.stale} of {len(items)} are stale"
         )
         for entry in items:
-            assert entry[STATE] != PENDING or self._current[entry[TASK_ID]] is entry, (
+            assert entry.state != PENDING or self._current[entry.task_id] is entry, (
                 f"TIMER-2: {entry!r} is not the newest of its id"
             )
-            assert entry[STATE] == PENDING or entry[5:8] == [None] * 3, f"TIMER-4: {entry!r}"
-        waits = [one for one in self._current.values() if one[STATE] == PENDING]
-        paused = [one for one in waits if one[EXTRA] is not None and one[EXTRA].paused]
+            held = (entry.fn, entry.args, entry.kwargs)
+            assert entry.state == PENDING or held == (None, None, None), f"TIMER-4: {entry!r}"
+        waits = [one for one in self._current.values() if one.state == PENDING]
+        paused = [one for one in waits if one.extra is not None and one.extra.paused]
         assert len(paused) == self._paused, f"{len(paused)} paused, counted {self._paused}"
         assert len(waits) == len(alive) + len(paused) == len(self), (
             f"TIMER-3: {len(waits)} pending, {len(alive)} in the queue, {len(paused)} paused"
         )
         for version, entry in self._active.items():
-            assert version == entry[VERSION], f"{entry!r} is registered as {version}"
-            assert entry[STATE] in {CLAIMED, RUNNING}, f"TIMER-3: {entry!r} is registered as active"
-            newest = self._current.get(entry[TASK_ID]) is entry
-            older = any(one is entry for one in self._replaced.get(entry[TASK_ID], ()))
+            assert version == entry.version, f"{entry!r} is registered as {version}"
+            assert entry.state in {CLAIMED, RUNNING}, f"TIMER-3: {entry!r} is registered as active"
+            newest = self._current.get(entry.task_id) is entry
+            older = any(one is entry for one in self._replaced.get(entry.task_id, ()))
             assert newest != older, f"TIMER-2: {entry!r} newest: {newest}, replaced: {older}"
-            assert newest or entry[STATE] == RUNNING, f"TIMER-2: {entry!r} was replaced, is claimed"
+            assert newest or entry.state == RUNNING, f"TIMER-2: {entry!r} was replaced, is claimed"
         runs = sum(len(ones) for ones in self._replaced.values())
         assert len(self._active) == len(self._current) - len(waits) + runs, (
             f"TIMER-3: {len(self._active)} active, {len(self._current)} current, {runs} replaced"
         )
-        followers = {one[VERSION] for one in waits if one[EXTRA] and one[EXTRA].at is not None}
+        followers = {one.version for one in waits if one.extra and one.extra.at is not None}
         assert followers == self._walls.keys(), f"TIMER-7: {followers} against {self._walls}"
 
     # --- steps -------------------------------------------------------------------------------------
@@ -202,35 +196,50 @@ class TimerBook:
             self._plain = False
             self._deadlines.add(entry)
         if extra.at is not None:
-            self._walls[entry[VERSION]] = entry[TASK_ID]
+            self._walls[entry.version] = entry.task_id
 
     def _follow(self, entry: Entry, at: float | None) -> None:
         """Have a pending entry follow the wall clock, or not (None)."""
         if at is not None:
             extra_of(entry).at = at
-            self._walls[entry[VERSION]] = entry[TASK_ID]
-        elif self._walls.pop(entry[VERSION], None) is not None:
-            entry[EXTRA].at = None
+            self._walls[entry.version] = entry.task_id
+        elif self._walls.pop(entry.version, None) is not None:
+            extra_of(entry).at = None
+
+    def _known(self, task_id: Hashable) -> Entry | None:
+        """Return the newest version of an id, or its last end."""
+        entry = self._current.get(task_id)
+        return entry if entry is not None else self._ends.get(task_id)
 
     def _pending(self, task_id: Hashable) -> Entry | None:
         entry = self._current.get(task_id)
-        return entry if entry is not None and entry[STATE] == PENDING else None
+        return entry if entry is not None and entry.state == PENDING else None
+
+    def _at_time(self, entry: Entry, run_at: float) -> Entry:
+        """Return another entry for the newest version of an id, which stands for it now."""
+        moved = self._current[entry.task_id] = copy_of(entry, run_at)
+        return moved
+
+    def _set_time(self, entry: Entry, run_at: float) -> Entry:
+        """As `_at_time`, for one that lies in no heap; it has not been due since any time."""
+        if entry.extra is not None:
+            entry.extra.since = None
+        return self._at_time(entry, run_at)
 
     def _taken_out(self, entry: Entry) -> Entry:
-        """Leave a shell of a pending entry in its heap; return the entry, in a list of its own."""
-        if entry[EXTRA] is not None and entry[EXTRA].paused:
+        """Leave a shell of a pending entry in its heap; return the entry, as an object of its own."""
+        if entry.extra is not None and entry.extra.paused:
             return entry
-        moved = entry.copy()
-        self._current[entry[TASK_ID]] = moved
-        entry[STATE] = MOVED
-        entry[EXTRA] = None
+        moved = self._at_time(entry, entry)
+        entry.state = MOVED
+        entry.extra = None
         drop(entry)  # the copy has it all: nothing is freed here
         self._queue.stale += 1
         return moved
 
     def _put_in(self, entry: Entry) -> None:
         """Put what `_taken_out` returned back, unless it is paused."""
-        if entry[EXTRA] is None or not entry[EXTRA].paused:
+        if entry.extra is None or not entry.extra.paused:
             self._queue.put(entry)
         self._queue.sweep()
 
@@ -239,10 +248,10 @@ class TimerBook:
         return self._queue.take(now)
 
     def _claimed(self, entry: Entry) -> Due:
-        entry[STATE] = CLAIMED
-        self._active[entry[VERSION]] = entry
+        entry.state = CLAIMED
+        self._active[entry.version] = entry
         if self._walls:
-            self._walls.pop(entry[VERSION], None)
+            self._walls.pop(entry.version, None)
         return due_of(entry)
 
     def _wait(self, now: float) -> Wait | None:
@@ -256,29 +265,29 @@ class TimerBook:
 
     def _miss(self, now: float) -> None:
         while self._deadlines and (entry := self._deadlines.passed(now)) is not None:
-            if entry[STATE] == CLAIMED:
-                self._overdue[entry[VERSION]] = entry
+            if entry.state == CLAIMED:
+                self._overdue[entry.version] = entry
             else:
                 extra_of(entry).missed = True
                 self._never(entry, FAILED, "missed")
 
     def _supersede(self, task_id: Hashable, old: Entry) -> None:
-        if old[STATE] == RUNNING:
+        if old.state == RUNNING:
             self._replaced.setdefault(task_id, []).append(old)
         else:
             self._never(old, CANCELLED, "superseded")
 
     def _never(self, entry: Entry, end: int, why: str) -> None:
         """End a version that is pending or claimed, and never starts now."""
-        version, task_id, extra = entry[VERSION], entry[TASK_ID], entry[EXTRA]
-        if entry[STATE] == CLAIMED:
+        version, task_id, extra = entry.version, entry.task_id, entry.extra
+        if entry.state == CLAIMED:
             del self._active[version]
             self._overdue.pop(version, None)
         elif extra is not None and extra.paused:
             self._paused -= 1
         else:
             self._queue.stale += 1
-        entry[STATE] = end
+        entry.state = end
         if self._walls:
             self._walls.pop(version, None)
         if self._current.get(task_id) is entry:
@@ -298,18 +307,18 @@ class TimerBook:
 
     def _cancel(self, task_id: Hashable, version: int | None) -> CancelResult:
         entry = self._current.get(task_id)
-        if entry is not None and version in {None, entry[VERSION]}:
-            if entry[STATE] == RUNNING:
+        if entry is not None and version in {None, entry.version}:
+            if entry.state == RUNNING:
                 extra_of(entry).requested = True
                 return CancelResult.REQUESTED
             self._never(entry, CANCELLED, "cancelled")
             return CancelResult.PREVENTED
-        asked = [one for one in self._replaced.get(task_id, ()) if version in {None, one[VERSION]}]
+        asked = [one for one in self._replaced.get(task_id, ()) if version in {None, one.version}]
         for one in asked:
             extra_of(one).requested = True
         if asked:
             return CancelResult.REQUESTED
-        known = entry or self._ends.get(task_id)
-        if known is None or (version is not None and version > known[VERSION]):
+        known = entry if entry is not None else self._ends.get(task_id)
+        if known is None or (version is not None and version > known.version):
             return CancelResult.UNKNOWN
         return CancelResult.TOO_LATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, final
 
-from mpsched._timers.entry import EXTRA, STATE, TASK_ID, VERSION, Entry, Extra
+from mpsched._timers.entry import Entry, extra_of
 from mpsched._timers.states import CLAIMED
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Deadlines:
 
     def add(self, entry: Entry) -> None:
         """Add an entry's deadline, unless it is here; now and then sweep others out (TIMER-6)."""
-        extra: Extra = entry[EXTRA]
+        extra = entry.extra
+        assert extra is not None
         if extra.watched:
             return
         assert extra.deadline is not None
@@ -48,16 +49,16 @@ class Deadlines:
             heap = self._heap = [item for item in heap if self._concerned(item) is not None]
             heapify(heap)
         extra.watched = True
-        heappush(heap, (extra.deadline, entry[VERSION], entry[TASK_ID]))
+        heappush(heap, (extra.deadline, entry.version, entry.task_id))
 
     def _concerned(self, item: tuple[float, int, Hashable]) -> Entry | None:
         """Return the entry of an item that may still be missed; of others note that it is gone."""
         entry = self._current.get(item[2])
-        if entry is None or entry[VERSION] != item[1]:
+        if entry is None or entry.version != item[1]:
             return None
-        if entry[STATE] <= CLAIMED:
+        if entry.state <= CLAIMED:
             return entry
-        entry[EXTRA].watched = False  # it runs; a retry adds it again
+        extra_of(entry).watched = False  # it runs; a retry adds it again
         return None
 
     def first(self) -> float | None:
@@ -75,6 +76,6 @@ class Deadlines:
         while heap and heap[0][0] < now:
             entry = self._concerned(heappop(heap))
             if entry is not None:
-                entry[EXTRA].watched = False
+                extra_of(entry).watched = False
                 return entry
         return None

@@ -41,7 +41,8 @@ class Ends:
 
     def get(self, task_id: Hashable) -> Entry | None:
         """Return the last end of an id, or None."""
-        return self.newer.get(task_id) or self._older.get(task_id)
+        entry = self.newer.get(task_id)
+        return entry if entry is not None else self._older.get(task_id)
 
     def __len__(self) -> int:
         return len(self.newer.keys() | self._older.keys())

@@ -1,30 +1,52 @@
-"""The entry of a version: one list, which is the item in the heap and the record of its state.
+"""The entry of a version: the item in the heap, which is its time, and the record of its state.
 
-A list, because it is compared in C, element by element, like a tuple, and can be emptied where it lies: a
-cancelled entry stays in the heap as a shell. The first three elements decide every comparison
-between versions (TIMER-1), so no id and no function is ever compared. They do not change while the
-list lies in a heap.
+A float of a type of its own: a heap of floats is ordered in C, with one look at each, and a record can be
+emptied where it lies: a cancelled entry stays in the heap as a shell. The time of an entry never changes
+(TIMER-1): what moves becomes another entry.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from mpsched._timers.due import Due, TimerStatus
-from mpsched._timers.states import State
+from mpsched._timers.states import MOVED, State
 
-Entry: TypeAlias = list[Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
 
-# Where things are. `heap.py` spells the numbers of the hottest lines out in comments.
-RUN_AT: Final = 0  # float, seconds on the caller's monotonic clock
-NEGATED: Final = 1  # -priority
-VERSION: Final = 2  # also the sequence: it rises with each submission
-STATE: Final = 3  # states.PENDING ... states.MOVED
-TASK_ID: Final = 4
-FN: Final = 5  # these three are None once the version is final, or its item is stale
-ARGS: Final = 6
-KWARGS: Final = 7
-EXTRA: Final = 8  # Extra, or None as long as there is nothing to say
+
+@final
+class Entry(float):
+    """A version. Its value is `run_at`, in seconds on the caller's monotonic clock.
+
+    As a float it is equal to others, and false at zero: entries are told apart with `is`, and from None.
+
+    Attributes:
+        negated: -priority.
+        version: also the sequence: it rises with each submission.
+        state: states.PENDING ... states.MOVED.
+        task_id: the caller's id.
+        fn: this, `args` and `kwargs` are None once the version is final, or its item is stale.
+        args: see `fn`.
+        kwargs: see `fn`.
+        extra: Extra, or None as long as there is nothing to say.
+    """
+
+    __slots__ = ("args", "extra", "fn", "kwargs", "negated", "state", "task_id", "version")
+
+    negated: int
+    version: int
+    state: int
+    task_id: Hashable
+    fn: Callable[..., Any] | None
+    args: tuple[Any, ...] | None
+    kwargs: Mapping[str, Any] | None
+    extra: Extra | None
+
+    def __repr__(self) -> str:
+        state = "MOVED" if self.state == MOVED else State(self.state).name
+        return f"<version {self.version} of {self.task_id!r}, {state}, at {float(self)!r}>"
 
 
 @final
@@ -69,40 +91,57 @@ class Extra:
         self.watched = False
 
 
+# The whole order (TIMER-1), for where times are equal: (run_at, -priority, version, the entry).
+Item: TypeAlias = tuple[float, int, int, Entry]
+
+
+def item_of(entry: Entry) -> Item:
+    """Return an item that is ordered among those of the same time."""
+    return entry, entry.negated, entry.version, entry
+
+
 def extra_of(entry: Entry) -> Extra:
     """Return the entry's extra, made if there is none."""
-    extra: Extra | None = entry[EXTRA]
+    extra = entry.extra
     if extra is None:
-        extra = entry[EXTRA] = Extra()
+        extra = entry.extra = Extra()
     return extra
 
 
-def set_time(entry: Entry, run_at: float) -> None:
-    """Give an entry that lies in no heap another time; it has not been due since any."""
-    entry[RUN_AT] = run_at
-    if entry[EXTRA] is not None:
-        entry[EXTRA].since = None
+def copy_of(entry: Entry, run_at: float) -> Entry:
+    """Return another entry for the same version, at a time of its own."""
+    copy = Entry(run_at)
+    copy.negated = entry.negated
+    copy.version = entry.version
+    copy.state = entry.state
+    copy.task_id = entry.task_id
+    copy.fn = entry.fn
+    copy.args = entry.args
+    copy.kwargs = entry.kwargs
+    copy.extra = entry.extra
+    return copy
 
 
 def attempt_of(entry: Entry) -> int:
     """Return which attempt the entry stands for."""
-    extra: Extra | None = entry[EXTRA]
+    extra = entry.extra
     return 1 if extra is None else extra.attempt
 
 
 def due_of(entry: Entry) -> Due:
     """Return what is handed out for an entry."""
-    run_at, negated, version, _, task_id, fn, args, kwargs, extra = entry
+    assert entry.fn is not None
+    assert entry.args is not None
     return Due(
-        task_id,
-        version,
-        run_at,
-        -negated,
-        version,
-        fn,
-        args,
-        kwargs,
-        1 if extra is None else extra.attempt,
+        entry.task_id,
+        entry.version,
+        float(entry),
+        -entry.negated,
+        entry.version,
+        entry.fn,
+        entry.args,
+        entry.kwargs,
+        attempt_of(entry),
     )
 
 
@@ -111,7 +150,7 @@ def drop(entry: Entry) -> None:
 
     A finalizer of theirs may run here, and call the heap: callers do this last, when all is in order.
     """
-    entry[FN] = entry[ARGS] = entry[KWARGS] = None
+    entry.fn = entry.args = entry.kwargs = None
 
 
 def status_of(entry: Entry, older: list[int]) -> TimerStatus:
@@ -121,17 +160,16 @@ def status_of(entry: Entry, older: list[int]) -> TimerStatus:
         entry: the newest version of its id.
         older: the versions of its id that run beside it, oldest first.
     """
-    run_at, negated, version, number, task_id, *_ = entry
-    state = State(number)
-    extra: Extra = entry[EXTRA] or Extra()
+    state, version = State(entry.state), entry.version
+    extra = entry.extra or Extra()
     ended = state not in {State.PENDING, State.CLAIMED, State.RUNNING}
     return TimerStatus(
-        task_id=task_id,
+        task_id=entry.task_id,
         version=version,
         state=state.public,
         claimed=state is State.CLAIMED,
-        run_at=run_at,
-        priority=-negated,
+        run_at=float(entry),
+        priority=-entry.negated,
         attempt=extra.attempt,
         paused=extra.paused,
         cancel_requested=extra.requested,

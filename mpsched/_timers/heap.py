@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 from mpsched._timers import order
 from mpsched._timers.book import TimerBook
 from mpsched._timers.due import CancelResult, Due, Wait
-from mpsched._timers.entry import (
-    EXTRA,
-    NEGATED,
-    RUN_AT,
-    STATE,
-    TASK_ID,
-    attempt_of,
-    drop,
-    due_of,
-    extra_of,
-    set_time,
-)
+from mpsched._timers.entry import Entry, attempt_of, drop, due_of, extra_of
 from mpsched._timers.instants import finite, not_nan, whole
 from mpsched._timers.lazyqueue import STALE_LEFT
 from mpsched._timers.states import CANCELLED, CLAIMED, COMPLETED, FAILED, PENDING, RUNNING
@@ -160,12 +149,18 @@ class VersionedTimerHeap(TimerBook):
         )
         current = self._current
         old = current.get(task_id)
-        if self._limit is not None and (old is None or old[STATE] != PENDING):
+        if self._limit is not None and (old is None or old.state != PENDING):
             self._refuse_more(task_id, self._limit)
         version = self._number()
-        current[task_id] = entry = [
-            run_at, -priority, version, PENDING, task_id, fn, args, kwargs, extra,
-        ]  # fmt: skip
+        current[task_id] = entry = Entry(run_at)
+        entry.negated = -priority
+        entry.version = version
+        entry.state = 0  # PENDING
+        entry.task_id = task_id
+        entry.fn = fn
+        entry.args = args
+        entry.kwargs = kwargs
+        entry.extra = extra
         heappush(self._heap, entry)
         if extra is not None:
             self._enlist(entry, extra)
@@ -209,10 +204,10 @@ class VersionedTimerHeap(TimerBook):
             at = finite("at", at)
         entry = self._taken_out(entry)
         if run_at is not None:
-            set_time(entry, run_at)
+            entry = self._set_time(entry, run_at)
             self._follow(entry, at)
         if priority is not None:
-            entry[NEGATED] = -priority
+            entry.negated = -priority
         self._put_in(entry)
         return True
 
@@ -225,7 +220,7 @@ class VersionedTimerHeap(TimerBook):
         entry = self._pending(task_id)
         if entry is None:
             return False
-        if entry[EXTRA] is None or not entry[EXTRA].paused:
+        if entry.extra is None or not entry.extra.paused:
             entry = self._taken_out(entry)
             extra_of(entry).paused = True
             self._paused += 1
@@ -239,12 +234,12 @@ class VersionedTimerHeap(TimerBook):
             Whether there is one that is paused.
         """
         entry = self._pending(task_id)
-        if entry is None or entry[EXTRA] is None or not entry[EXTRA].paused:
+        if entry is None or entry.extra is None or not entry.extra.paused:
             return False
         if run_at is not None:
-            set_time(entry, finite("run_at", run_at))
+            entry = self._set_time(entry, finite("run_at", run_at))
             self._follow(entry, None)
-        entry[EXTRA].paused = False
+        extra_of(entry).paused = False
         self._paused -= 1
         self._put_in(entry)
         return True
@@ -265,10 +260,12 @@ class VersionedTimerHeap(TimerBook):
         moved = 0
         for task_id in list(self._walls.values()):
             entry = self._current[task_id]
-            run_at = entry[EXTRA].at - offset
-            if run_at != entry[RUN_AT]:
+            at = extra_of(entry).at
+            assert at is not None  # TIMER-7
+            run_at = at - offset
+            if run_at != entry:
                 entry = self._taken_out(entry)
-                set_time(entry, run_at)
+                entry = self._set_time(entry, run_at)
                 self._put_in(entry)
                 moved += 1
         return moved
@@ -292,37 +289,44 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - `not_nan`, without its call
             not_nan(now)
-        if not self._plain:
-            entry = self._first_due(now)
-            if entry is None:
+        if not self._plain or self._front:
+            first = self._first_due(now)
+            if first is None:
                 return self._wait(now)
+            entry = first
         else:
             # `_first_due` for the common case, without its calls.
-            heap = self._heap
+            heap, queue = self._heap, self._queue
             while True:
                 if not heap:
                     return None
                 entry = heap[0]
-                if entry[3] != 0:  # STATE, PENDING
+                if entry.state:  # not PENDING
                     heappop(heap)
-                    self._queue.stale -= 1
+                    queue.stale -= 1
                     continue
-                if entry[0] > now:  # RUN_AT
-                    return Wait(entry[0] - now)
+                if entry > now:
+                    return Wait(entry - now)
                 heappop(heap)
-                stale = self._queue.stale
+                if heap and heap[0] == entry:
+                    entry = queue.untie(entry)
+                stale = queue.stale
                 if stale > STALE_LEFT and stale * 2 > len(heap):
-                    self._queue.sweep()
+                    queue.sweep()
                 break
-        # STATE: PENDING -> CLAIMED -> RUNNING in one step.
-        entry[3] = 2
-        run_at, negated, version, _, task_id, fn, args, kwargs, extra = entry
+        # PENDING -> CLAIMED -> RUNNING in one step.
+        entry.state = 2
+        version = entry.version
         self._active[version] = entry
-        if extra is not None:
+        if entry.extra is not None:
             self._walls.pop(version, None)
             return due_of(entry)
         # As `due_of`: a named tuple's own constructor is a Python function, and takes twice as long.
-        return new_tuple(Due, (task_id, version, run_at, -negated, version, fn, args, kwargs, 1))
+        return new_tuple(
+            Due,
+            (entry.task_id, version, float(entry), -entry.negated, version, entry.fn, entry.args,
+             entry.kwargs, 1),
+        )  # fmt: skip
 
     def claim(self, now: float) -> Due | Wait | None:
         """Take the first task that is due, to be started later; it can still be taken back.
@@ -354,9 +358,9 @@ class VersionedTimerHeap(TimerBook):
             Whether it may run: False if it was cancelled, replaced or taken back meanwhile.
         """
         entry = self._active.get(due.version)
-        if entry is None or entry[STATE] != CLAIMED or attempt_of(entry) != due.attempt:
+        if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
-        entry[STATE] = RUNNING
+        entry.state = RUNNING
         self._overdue.pop(due.version, None)
         return True
 
@@ -367,14 +371,14 @@ class VersionedTimerHeap(TimerBook):
             Whether it is there again: False if it has started, or was cancelled or replaced.
         """
         entry = self._active.get(due.version)
-        if entry is None or entry[STATE] != CLAIMED or attempt_of(entry) != due.attempt:
+        if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
         del self._active[due.version]
         self._overdue.pop(due.version, None)
-        entry[STATE] = PENDING
+        entry.state = PENDING
         self._queue.put(entry)
-        if entry[EXTRA] is not None:
-            self._enlist(entry, entry[EXTRA])
+        if entry.extra is not None:
+            self._enlist(entry, entry.extra)
         return True
 
     def finish(
@@ -403,20 +407,20 @@ class VersionedTimerHeap(TimerBook):
                 f"version {due.version} of {due.task_id!r}, attempt {due.attempt}, is over or was taken "
                 "back: an attempt is finished once"
             )
-        if entry[STATE] == (CLAIMED if end == COMPLETED else RUNNING) and outcome in {
+        if entry.state == (CLAIMED if end == COMPLETED else RUNNING) and outcome in {
             "completed",
             "missed",
         }:
             raise ValueError(
                 f"version {due.version} of {due.task_id!r} cannot be {outcome!r}: it "
-                + ("has started" if entry[STATE] == RUNNING else "has not started")
+                + ("has started" if entry.state == RUNNING else "has not started")
             )
         del self._active[due.version]
         self._overdue.pop(due.version, None)
-        entry[STATE] = end
+        entry.state = end
         if outcome == "missed":
             extra_of(entry).missed = True
-        task_id = entry[TASK_ID]
+        task_id = entry.task_id
         newest = self._current.get(task_id) is entry
         if newest:
             del self._current[task_id]
@@ -438,11 +442,11 @@ class VersionedTimerHeap(TimerBook):
         """
         run_at = finite("run_at", run_at)
         entry = self._active.get(due.version)
-        if entry is None or entry[STATE] != RUNNING or attempt_of(entry) != due.attempt:
+        if entry is None or entry.state != RUNNING or attempt_of(entry) != due.attempt:
             raise StaleVersion(
                 f"version {due.version} of {due.task_id!r}, attempt {due.attempt}, does not run"
             )
-        if self._current.get(entry[TASK_ID]) is not entry:
+        if self._current.get(entry.task_id) is not entry:
             return False
         extra = extra_of(entry)
         if extra.requested:
@@ -450,8 +454,8 @@ class VersionedTimerHeap(TimerBook):
         del self._active[due.version]
         extra.attempt += 1
         extra.at = None
-        set_time(entry, run_at)
-        entry[STATE] = PENDING
+        entry = self._set_time(entry, run_at)
+        entry.state = PENDING
         self._queue.put(entry)
         self._enlist(entry, extra)
         return True
@@ -476,10 +480,10 @@ class VersionedTimerHeap(TimerBook):
         entry = self._current.pop(task_id, None)
         if entry is None:
             return self._cancel(task_id, None)
-        if entry[3] != 0 or entry[8] is not None:  # STATE, PENDING; EXTRA
+        if entry.state or entry.extra is not None:
             self._current[task_id] = entry
             return self._cancel(task_id, None)
-        entry[3] = 5  # CANCELLED
+        entry.state = 5  # CANCELLED
         ends = self._ends
         ends.newer[task_id] = entry
         if len(ends.newer) >= ends.most:
@@ -490,7 +494,7 @@ class VersionedTimerHeap(TimerBook):
             queue.sweep()
         if self._on_drop is not None:
             self._on_drop(due_of(entry), "cancelled")
-        entry[5] = entry[6] = entry[7] = None  # `drop`
+        entry.fn = entry.args = entry.kwargs = None  # `drop`
         return PREVENTED
 
     def expire(self, now: float) -> list[Due]:

@@ -1,7 +1,7 @@
 """Entries in order of time, taken out lazily.
 
-See README.md, "Stale entries". What is not PENDING any more stays where it lies, as a shell, until it comes
-to the top or until there are too many such.
+See README.md, "Ties" and "Stale entries". What is not PENDING any more stays where it lies, as a shell, until it
+comes to the top or until there are too many such.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, final
 
-from mpsched._timers.entry import RUN_AT, STATE, Entry, extra_of
+from mpsched._timers.entry import Entry, Item, extra_of, item_of
 from mpsched._timers.states import PENDING
 
 if TYPE_CHECKING:
@@ -25,17 +25,19 @@ class LazyQueue:
     """A heap by time, and behind it, if what is due has another order, a queue for that.
 
     Attributes:
-        heap: what waits for its time; without `ready` also what is due. Always the same list: the
-            owner has it at hand, and pushes onto it.
+        heap: what waits for its time; without `ready` also what is due. In order of time alone. Always
+            the same list, as is `front`: the owner has both at hand.
+        front: what came to the top of `heap` beside others of the same time: a heap in the whole order.
         ready: what is due, in its own order, or None.
-        stale: items, in both, that are not PENDING. The owner counts up, and calls `sweep`.
+        stale: items, in all three, that are not PENDING. The owner counts up, and calls `sweep`.
         rebuilds: how often they were swept out.
     """
 
-    __slots__ = ("_seen", "heap", "ready", "rebuilds", "stale")
+    __slots__ = ("_seen", "front", "heap", "ready", "rebuilds", "stale")
 
     def __init__(self, ready: ReadyQueue | None) -> None:
         self.heap: Final[list[Entry]] = []
+        self.front: Final[list[Item]] = []
         self.ready: Final = ready
         self.stale = 0
         self.rebuilds = 0
@@ -43,7 +45,8 @@ class LazyQueue:
 
     def __len__(self) -> int:
         """Count the items, stale ones too."""
-        return len(self.heap) + (0 if self.ready is None else len(self.ready))
+        ready = 0 if self.ready is None else len(self.ready)
+        return len(self.heap) + len(self.front) + ready
 
     def take(self, now: float) -> Entry | None:
         """Take the first entry that is due."""
@@ -53,11 +56,19 @@ class LazyQueue:
             self._skipped(self.ready)
         else:
             entry = self._first()
-            if entry is None or entry[RUN_AT] > now:
+            if entry is None or entry > now:
                 return None
-            heappop(self.heap)
+            self._remove_first(entry)
         self.sweep()
         return entry
+
+    def untie(self, entry: Entry) -> Entry:
+        """Take the first entry, given one that was on top of `heap`, and is not alone at its time."""
+        heappush(self.front, item_of(entry))
+        first = self._first()
+        assert first is not None  # `entry` is pending
+        self._remove_first(first)
+        return first
 
     def wait(self, now: float) -> float | None:
         """Return the seconds until something is due, at least 0; None if there is nothing."""
@@ -68,23 +79,43 @@ class LazyQueue:
             if there:
                 return 0.0
         first = self._first()
-        return None if first is None else max(0.0, first[RUN_AT] - now)
+        return None if first is None else max(0.0, first - now)
 
     def _first(self) -> Entry | None:
-        heap = self.heap
-        while heap:
-            if heap[0][STATE] == PENDING:
-                return heap[0]
-            heappop(heap)
-            self.stale -= 1
+        """Return the first entry; what is stale before it is thrown away, its ties are moved to `front`."""
+        heap, front = self.heap, self.front
+        while heap or front:
+            if front and not (heap and heap[0] <= front[0][0]):
+                entry = front[0][3]
+                if entry.state == PENDING:
+                    return entry
+                heappop(front)
+                self.stale -= 1
+                continue
+            entry = heap[0]
+            if entry.state != PENDING:
+                heappop(heap)
+                self.stale -= 1
+            # If any other is equal to the top of a heap, so is one of the two below it.
+            elif (front and entry == front[0][0]) or entry in heap[1:3]:
+                heappush(front, item_of(heappop(heap)))
+            else:
+                return entry
         return None
+
+    def _remove_first(self, first: Entry) -> None:
+        """Take out what `_first` has returned."""
+        if self.front and self.front[0][3] is first:
+            heappop(self.front)
+        else:
+            heappop(self.heap)
 
     def _admit(self, ready: ReadyQueue, now: float) -> None:
         # Since when is it due? Since its time; but what was scheduled for a time that had passed came
         # after the last look, or it would have been admitted then.
-        while (first := self._first()) is not None and first[RUN_AT] <= now:
-            heappop(self.heap)
-            since = max(first[RUN_AT], self._seen)
+        while (first := self._first()) is not None and first <= now:
+            self._remove_first(first)
+            since = max(float(first), self._seen)
             if ready.ages:
                 # One whose claim was taken back waits since it first did.
                 extra = extra_of(first)
@@ -102,13 +133,17 @@ class LazyQueue:
         """Throw the stale entries out if they are too many (TIMER-5)."""
         if self.stale <= STALE_LEFT or self.stale * 2 <= len(self):
             return
-        heap = self.heap
-        heap[:] = [entry for entry in heap if not entry[3]]  # STATE is PENDING; half of the cost
-        heapify(heap)
+        live = [entry for entry in self.heap if not entry.state]  # PENDING
+        heapify(live)
+        front = [item for item in self.front if not item[3].state]
+        heapify(front)
         if self.ready is not None:
             self.ready.purge()
         self.stale = 0
         self.rebuilds += 1
+        # Last: what goes now may have finalizers.
+        self.front[:] = front
+        self.heap[:] = live
 
     def put(self, entry: Entry) -> None:
         """Add an entry."""

@@ -10,7 +10,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from mpsched._timers.entry import EXTRA, NEGATED, RUN_AT, STATE, VERSION, Entry
+from mpsched._timers.entry import Entry, Item, item_of
 from mpsched._timers.states import PENDING
 
 if TYPE_CHECKING:
@@ -54,30 +54,31 @@ class ByTime:
 
     def __init__(self) -> None:
         self.ages = False
-        self._heap: list[Entry] = []
+        self._heap: list[Item] = []
         self.skipped = 0
 
     def admit(self, entry: Entry, since: float) -> None:
-        heappush(self._heap, entry)
+        heappush(self._heap, item_of(entry))
 
     def first(self) -> Entry | None:
         heap = self._heap
         while heap:
-            if heap[0][STATE] == PENDING:
-                return heap[0]
+            entry = heap[0][3]
+            if entry.state == PENDING:
+                return entry
             heappop(heap)
             self.skipped += 1
         return None
 
     def pop(self) -> Entry | None:
-        return None if self.first() is None else heappop(self._heap)
+        return None if self.first() is None else heappop(self._heap)[3]
 
     def purge(self) -> None:
-        self._heap = [entry for entry in self._heap if entry[STATE] == PENDING]
+        self._heap = [item for item in self._heap if item[3].state == PENDING]
         heapify(self._heap)
 
     def entries(self) -> list[Entry]:
-        return list(self._heap)
+        return [item[3] for item in self._heap]
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -101,19 +102,19 @@ class ByPriority:
         self.skipped = 0
 
     def admit(self, entry: Entry, since: float) -> None:
-        key: float = entry[NEGATED]
+        key: float = entry.negated
         if self._aging:
             try:
                 key += self._aging * since
             except OverflowError:  # an int that no float can hold: no wait makes up for that
                 key = math.inf if key > 0 else -math.inf
-        heappush(self._heap, (key, entry[RUN_AT], entry[VERSION], entry))
+        heappush(self._heap, (key, entry, entry.version, entry))
 
     def first(self) -> Entry | None:
         heap = self._heap
         while heap:
             entry = heap[0][3]
-            if entry[STATE] == PENDING:
+            if entry.state == PENDING:
                 return entry
             heappop(heap)
             self.skipped += 1
@@ -123,7 +124,7 @@ class ByPriority:
         return None if self.first() is None else heappop(self._heap)[3]
 
     def purge(self) -> None:
-        self._heap = [item for item in self._heap if item[3][STATE] == PENDING]
+        self._heap = [item for item in self._heap if item[3].state == PENDING]
         heapify(self._heap)
 
     def entries(self) -> list[Entry]:
@@ -162,7 +163,7 @@ class ByGroup:
         self.skipped = 0
 
     def admit(self, entry: Entry, since: float) -> None:
-        extra = entry[EXTRA]
+        extra = entry.extra
         group = self._groups[None if extra is None else extra.group]
         if self._first_of(group) is None and group.passed < self._turn:
             group.passed = self._turn
@@ -178,7 +179,9 @@ class ByGroup:
         # Few groups: a look at each is cheaper than a heap that must follow what becomes empty.
         found: _Group | None = None
         for group in self._groups.values():
-            if (found is None or group.passed < found.passed) and self._first_of(group):
+            if (found is None or group.passed < found.passed) and (
+                self._first_of(group) is not None
+            ):
                 found = group
         return found
 

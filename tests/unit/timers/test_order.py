@@ -4,15 +4,77 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched import Due, VersionedTimerHeap
+from mpsched import CancelResult, Due, VersionedTimerHeap
+from mpsched._timers.states import State
 from tests.support.timers import drain, function, take
 
 if TYPE_CHECKING:
     import random
+
+
+def test_order_of_ties_that_come_late() -> None:
+    """What is scheduled when others of its time have been taken, or before them, is in its place."""
+    heap = VersionedTimerHeap()
+    for name, priority in [("c", 1), ("b", 2), ("e", 0), ("d", 1)]:
+        heap.schedule(name, 2.0, priority, function)
+    assert take(heap, 9.0).task_id == "b"
+    heap.schedule("a", 2.0, 3, function)
+    heap.schedule("f", 2.0, 0, function)
+    heap.schedule("late", 2.5, 9, function)
+    heap.schedule("early", 1.5, 0, function)
+    heap.schedule("earlier", 1.0, 0, function)
+    heap.schedule("early too", 1.5, 0, function)
+    heap.cancel("e")
+    assert heap.reschedule("c", priority=4)
+    assert drain(heap, 9.0) == ["earlier", "early", "early too", "c", "a", "d", "f", "late"]
+    assert heap.metrics().entries == 0
+
+
+def test_order_of_ties_by_random_calls(rng: random.Random) -> None:
+    """Ten times for a thousand entries that come, go and move between the takings: as sorted."""
+    heap = VersionedTimerHeap()
+    waits: dict[int, tuple[float, int, int]] = {}
+    for number in range(3_000):
+        run_at, priority = rng.randrange(10) / 2, rng.randrange(3)
+        version = heap.schedule(number, run_at, priority, function)
+        waits[number] = (run_at, -priority, version)
+        if number % 5 == 1:
+            one = rng.choice(sorted(waits))
+            assert heap.reschedule(one, run_at=run_at)
+            waits[one] = (run_at, *waits[one][1:])
+        if number % 7 == 1:
+            one = rng.choice(sorted(waits))
+            heap.cancel(one)
+            del waits[one]
+        if number % 3 == 1:
+            due = take(heap, 5.0) if number % 100 == 1 else heap.next(5.0)
+            assert isinstance(due, Due)
+            assert due.task_id == min(waits, key=waits.__getitem__)
+            del waits[due.task_id]
+    assert drain(heap, 5.0) == sorted(waits, key=waits.__getitem__)
+
+
+@pytest.mark.parametrize("order", ["run_at", "priority"])
+def test_order_zeros_are_one_time(order: Any) -> None:
+    """0.0 and -0.0 are equal; a time that is false is a time, and what is handed out is a plain float."""
+    heap = VersionedTimerHeap(ready_order=order)
+    for name, run_at, priority in [("b", 0.0, 0), ("a", -0.0, 1), ("c", -0.0, 0), ("gone", 0.0, 5)]:
+        heap.schedule(name, run_at, priority, function)
+    assert heap.cancel("gone") is CancelResult.PREVENTED
+    assert heap.cancel("gone") is CancelResult.TOO_LATE
+    for name, known in [("gone", "cancelled"), ("a", "pending")]:
+        status = heap.status(name)
+        assert status is not None
+        assert (status.state, type(status.run_at)) == (known, float)
+    due = take(heap, 0.0)
+    assert (due.task_id, due.run_at, type(due.run_at)) == ("a", 0.0, float)
+    assert heap.state_of(due) is State.RUNNING
+    assert heap.cancel("a") is CancelResult.REQUESTED
+    assert drain(heap, 0.0) == ["b", "c"]
 
 
 def test_order_priority_comes_first_among_what_is_due() -> None:

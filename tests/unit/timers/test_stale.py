@@ -109,7 +109,7 @@ def schedule_and_cancel(times: int) -> int:
     for _ in range(times):
         heap.schedule("one", 86400.0, 0, function)
         heap.cancel("one")
-        most = max(most, len(heap._heap))
+        most = max(most, heap.metrics().entries)
     assert heap.metrics().remembered == 1
     heap.check_invariants()
     return most
