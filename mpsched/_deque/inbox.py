@@ -37,10 +37,10 @@ class Inbox(Ring):
         """
         words, base = self._words, self._base
         head, tail = words[base + I_HEAD], words[base + I_TAIL]
-        # Indices start at `capacity`, so the head can go back by a whole ring at any time.
-        if not 0 <= tail - head <= self.capacity or head < len(handles):
-            raise self._damaged()
         count = min(len(handles), self.capacity - (tail - head))
+        # Indices start at `capacity`, so the head can go back by a whole ring at any time.
+        if not 0 <= tail - head <= self.capacity or head < count:
+            raise self._damaged()
         if count <= 0:
             return 0
         slots, mask, state = self._slots, self._mask, self._state

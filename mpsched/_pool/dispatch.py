@@ -64,7 +64,7 @@ class Dispatcher:
         self._settings = settings
         self._ready = ready
         self._entries = entries
-        self._locks = locks
+        self.locks = locks
         self._bells = bells
         self._collector = collector
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
@@ -324,7 +324,7 @@ class Dispatcher:
         try:
             # Only tried: a stopped worker may hold it, and the parent must not wait for anybody.
             # A worker that looks into it has it for microseconds.
-            if not any(self._locks.try_acquire(worker) for _ in range(_TRIES)):
+            if not any(self.locks.try_acquire(worker) for _ in range(_TRIES)):
                 self._target = None
                 self.busy = True
                 return False
@@ -332,7 +332,7 @@ class Dispatcher:
             inbox.repair()
             inbox.push(handles)
         finally:
-            self._locks.release(worker)
+            self.locks.release(worker)
         return True
 
     def _recover(self) -> None:
@@ -340,7 +340,7 @@ class Dispatcher:
         # crash-point: dispatch.recovering
         target = self._target
         if target is not None:
-            self._locks.release(target)
+            self.locks.release(target)
             if self.inboxes[target].tail != self._old_tail:
                 # It was pushed, all of it; only the bell may be missing.
                 self._moving.clear()
@@ -351,7 +351,7 @@ class Dispatcher:
     def tidy(self) -> None:
         """Put right what exceptions have left. The section is held, so no inbox lock may be."""
         for worker in range(len(self.inboxes)):
-            self._locks.release(worker)
+            self.locks.release(worker)
         if self._moving or self._target is not None:
             self._recover()
 
@@ -412,7 +412,7 @@ class Dispatcher:
             self._recover()  # its journal tells by TAIL, which moves here
         inbox = self.inboxes[worker]
         try:
-            if not self._locks.try_acquire(worker):
+            if not self.locks.try_acquire(worker):
                 return
             inbox.repair()
             if len(inbox) >= inbox.capacity:
@@ -420,23 +420,23 @@ class Dispatcher:
             self._entries.table.state[handle] = st.word(st.QUEUED, worker)
             inbox.push([handle])
         finally:
-            self._locks.release(worker)
+            self.locks.release(worker)
         self._bells[worker].wake()
 
     def lies_in(self, handle: int, worker: int) -> bool | None:
         """Whether an inbox holds a handle; None if its lock is taken. The section is held."""
         try:
-            if not self._locks.try_acquire(worker):
+            if not self.locks.try_acquire(worker):
                 return None
             self.inboxes[worker].repair()
             return handle in self.inboxes[worker].handles()
         finally:
-            self._locks.release(worker)
+            self.locks.release(worker)
 
     def remove(self, task: Task, worker: int) -> bool:
         """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone."""
         try:
-            if not self._locks.try_acquire(worker):
+            if not self.locks.try_acquire(worker):
                 return False
             inbox = self.inboxes[worker]
             inbox.repair()
@@ -444,4 +444,4 @@ class Dispatcher:
                 return False
             return inbox.remove(task.handle)
         finally:
-            self._locks.release(worker)
+            self.locks.release(worker)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._pool import alone, launch, obituary, trees
 from mpsched._pool.alone import Alone
+from mpsched._pool.audit import Audit
 from mpsched._pool.burial import Burial
 from mpsched._pool.limits import Limits
 from mpsched._pool.memory import MemoryWatch
@@ -94,6 +95,7 @@ class Supervisor:
         self._ever_ready = False
         self._template_gone = False
         self._safety = _SAFETY_S[0]
+        self._audit = Audit(pool)
         self._looked = 0.0
         self._stopping = False
         # In the caller's thread: what is wrong with the start method is the caller's to see, and
@@ -231,6 +233,7 @@ class Supervisor:
         try:
             self._pool.dispatcher.tidy()
             self._pool.revoker.resolve()
+            self._audit.look()
             if leader.try_enter():
                 try:
                     self._pool.dispatcher.sweep()

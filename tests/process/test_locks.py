@@ -110,7 +110,7 @@ def test_locks_releasing_what_is_not_held_is_harmless(locks: KernelLocks) -> Non
 def test_locks_error_that_is_no_contention_is_raised(locks: KernelLocks) -> None:
     """A closed file is not a lock that somebody else has."""
     gone = KernelLocks(os.dup(locks.fd))
-    gone.close()
+    os.close(gone.fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
         gone.try_acquire(0)
     with pytest.raises(OSError, match="Bad file descriptor"):
