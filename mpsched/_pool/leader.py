@@ -19,7 +19,7 @@ from mpsched._pool.blocks import Results
 from mpsched._pool.future import COMPLETION
 from mpsched._pool.section import Section
 from mpsched._shm import layout as lay, payloads
-from mpsched._shm.words import fence
+from mpsched._shm.words import Damaged, fence
 from mpsched._tasks import codec, failure, records as rec
 
 if TYPE_CHECKING:
@@ -139,6 +139,11 @@ class Leader:
                             nap = _NAP_S[1]
                             pool.ring()  # its looks put right what an exception has left
                     words[lay.H_WAIT] = lay.WAIT_NOBODY
+            except Damaged:
+                if pool.in_own_thread():
+                    raise
+                pool.ring()  # the supervisor meets it too, and fails what the caller waits for
+                return done()
             finally:
                 self._hand_over()
             if deadline is not None and time.monotonic() >= deadline:
@@ -230,6 +235,8 @@ class Leader:
             self.drain(_FEW)
             if burst:
                 self.linger()
+        except Damaged:
+            self._pool.ring()  # the supervisor meets it too, and fails the pool
         finally:
             self.section.leave()
             # Whoever was rung meanwhile has found the section taken.
