@@ -55,6 +55,9 @@ class Scheduler:
     due is handed to the workers in order, as much as keeps them busy; what was handed over and has not
     started can still be cancelled, replaced and moved.
 
+    A scheduler that nobody refers to any more goes on: `close` ends it, or leaving its `with` block, or the
+    end of the program.
+
     Args:
         workers: processes; None: one per CPU that this process may use; 0: *pull mode*, without
             processes and threads: the caller loops on `next` and runs the work.
@@ -193,7 +196,7 @@ class Scheduler:
                 worker ended.
             grace: see `timeout`.
             retries: further attempts after a failure that `retry_on` names.
-            retry_on: exception classes; by default WorkerDied and TaskTimeout.
+            retry_on: exception classes; by default WorkerDied and TaskTimeout, which a thread knows not.
             backoff: how long a retry waits: seconds, or a Backoff (the default: 1 s, doubled each time
                 up to 60 s, spread by 10 %).
             name: shown in messages.
@@ -217,6 +220,8 @@ class Scheduler:
             )
         if not callable(fn):
             raise TypeError(not_callable(fn))
+        if desk.pool is not None:
+            checks.function(fn)
         checks.choose("if_exists", if_exists)
         checks.choose("if_running", if_running)
         checks.hashable(task_id)
@@ -397,16 +402,22 @@ class Scheduler:
         """
         self._pulls("run_due")
         count = 0
-        while isinstance(due := self._take_if_open(), Due):
-            count += 1
-            try:
-                result = due.fn(*due.args, **(due.kwargs or {}))
-            except BaseException as error:
-                self.fail(due, error)
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                self.complete(due, result)
+        due: Due | Wait | None = None
+        try:
+            while isinstance(due := self._take_if_open(), Due):
+                count += 1
+                try:
+                    result = due.fn(*due.args, **(due.kwargs or {}))
+                except BaseException as error:
+                    self.fail(due, error)
+                    if not isinstance(error, Exception):
+                        raise
+                else:
+                    self.complete(due, result)
+        except BaseException:
+            if isinstance(due, Due):
+                pull.put_back(self._desk, due)  # interrupted outside of the job
+            raise
         return count
 
     def _take_if_open(self) -> Due | Wait | None:
@@ -436,7 +447,7 @@ class Scheduler:
     def status(self, task_id: Hashable) -> TimerStatus | None:
         """Tell how the newest version of an id stands; None if it is unknown, or long over."""
         self._desk.enter()
-        return self._desk.status(task_id)
+        return self._desk.look(task_id)
 
     def history(self, task_id: Hashable | None = None) -> list[Run]:
         """Return one record per attempt that is over, oldest first; of one id, or of all."""
@@ -446,7 +457,7 @@ class Scheduler:
         """Return the state of the scheduler in numbers. Looks at everything that is scheduled."""
         desk = self._desk
         desk.enter()
-        with desk.lock:
+        with desk.lock, desk.whole:
             now = desk.clock.monotonic()
             handles = list(desk.current.values())
             for handle in handles:

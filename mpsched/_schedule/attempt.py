@@ -193,11 +193,14 @@ class ThreadRun:
 class ThreadJobs:
     """Threads that run jobs; made when needed, at most so many, and let go when they are not.
 
+    Attributes:
+        most: how many there may be.
+
     They are daemons: once a close has given up on a job, it does not keep the interpreter from ending.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._lock = threading.Lock()
         self._there = threading.Condition(self._lock)
         self._waiting: deque[Callable[[], None]] = deque()
@@ -209,7 +212,7 @@ class ThreadJobs:
         """Have a thread call `run`; in the order in which they come."""
         with self._lock:
             self._waiting.append(run)
-            if self._idle >= len(self._waiting) or self._count >= self._most:
+            if self._idle >= len(self._waiting) or self._count >= self.most:
                 self._there.notify()
                 return
             self._count += 1

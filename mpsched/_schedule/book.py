@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 import time
+from collections import deque
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,11 +86,10 @@ class Book:
         self.closed = Latch()
         self.bell = Bell()
         self.wakes_at = float("inf")
-        self._drops: list[tuple[Due, str]] = []
+        self._drops: deque[tuple[Due, str]] = deque()
         self._untold: list[Verdict] = []
-        self._telling: dict[
-            Verdict, float
-        ] = {}  # verdicts that are not told, and when they were made
+        # Verdicts that are not told, and when they were made.
+        self.telling: dict[Verdict, float] = {}
         self._rng = random.Random()  # noqa: S311 - spreads retries
 
     # --- looking -------------------------------------------------------------------------------------
@@ -104,13 +104,13 @@ class Book:
     @property
     def untold(self) -> bool:
         """Whether a verdict is not told yet."""
-        return bool(self._telling)
+        return bool(self.telling)
 
     def idle(self) -> bool:
         """Whether nothing is pending, dispatched or running, and every end is told."""
-        return not (self.current or self.older or self._telling)
+        return not (self.current or self.older or self.telling)
 
-    def _give_back(self, handle: TaskHandle[Any]) -> None:
+    def give_back(self, handle: TaskHandle[Any]) -> None:
         """Put a recalled version back into its place."""
         assert handle.due is not None
         handle.heap.revoke(handle.due)
@@ -121,12 +121,11 @@ class Book:
         """Whether anything has a calendar time. Lock held."""
         return self.workers.walls + self.inside.walls > 0
 
-    def _missed(self, handle: TaskHandle[Any], now: float) -> Verdict:
+    def _missed(self, handle: TaskHandle[Any], now: float) -> DeadlineMissed:
         late = now - (handle.deadline or now)
-        error = DeadlineMissed(
+        return DeadlineMissed(
             f"{handle.describe()} had not started at its deadline, {late:.3f} s ago"
         )
-        return self._verdict(handle, None, error)
 
     def _begin(self, handle: TaskHandle[Any]) -> None:
         assert handle.due is not None
@@ -148,8 +147,7 @@ class Book:
         """An attempt is over: the version is, or has another one. `run` is None in pull mode."""
         outcome = _outcome(handle, error)
         if not self._retry(handle, run, error, outcome, now):
-            self._finish(handle, outcome, now, run)
-            self._untold.append(self._verdict(handle, value, error))
+            self.finish_with(handle, outcome, now, run, value, error)
         self._look_after()
 
     def _completed(
@@ -159,7 +157,7 @@ class Book:
         assert handle.due is not None
         handle.heap.finish(handle.due, "completed")
         self._record(handle, "completed", now, run)
-        self._close_handle(handle)
+        self.close_handle(handle)
         with COMPLETION:
             # Nobody waits and no callback runs: then no verdict is needed.
             told = handle._finish(value, raw, False)
@@ -213,31 +211,80 @@ class Book:
         assert handle.due is not None
         if not handle.heap.retry(handle.due, now + pause):
             return False  # replaced, or asked to stop
+        handle.failure = error
         handle.why = f"{type(error).__name__}; attempt {handle.attempt + 1} after {pause:.3f} s"
         self._record(handle, outcome, now, run)
         handle.why = ""
         handle.attempt += 1
         handle.begun = False
-        handle.run = handle.due = None
+        handle.run = handle.due = handle.ending = None
         handle.run_at, handle.at = now + pause, None
         if handle.run_at <= self.wakes_at:
             self.bell.ring()
         return True
 
-    def _finish(
+    def finish_with(
         self,
         handle: TaskHandle[Any],
         outcome: str,
         now: float,
         run: Attempt | ThreadRun | None,
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        cancelled: bool = False,
     ) -> None:
         """Make a version that was claimed or ran final."""
         due = handle.due
         assert due is not None
         end: Any = "failed" if outcome == "timed_out" else outcome
         handle.heap.finish(due, end)
+        self._on_record(handle, outcome, now, run, value, error, cancelled=cancelled)
+
+    def _on_record(
+        self,
+        handle: TaskHandle[Any],
+        outcome: str,
+        now: float,
+        run: Attempt | ThreadRun | None,
+        value: Any = None,
+        error: BaseException | None = None,
+        *,
+        cancelled: bool = False,
+    ) -> None:
+        """Record the end of a version, and have it told.
+
+        In this order: once there is a verdict, whoever mends needs no more than to close the handle.
+        """
         self._record(handle, outcome, now, run)
-        self._close_handle(handle)
+        self._untold.append(self._verdict(handle, value, error, cancelled=cancelled))
+        self.close_handle(handle)
+
+    def end_version(
+        self,
+        handle: TaskHandle[Any],
+        due: Due,
+        value: Any,
+        error: BaseException | None,
+        now: float,
+    ) -> None:
+        """Record the end of an attempt that the heap knows of already (it was cut short there)."""
+        handle.due = due
+        self._on_record(handle, _outcome(handle, error), now, handle.run, value, error)
+
+    def drop(self, handle: TaskHandle[Any], due: Due, outcome: str, now: float) -> None:
+        """Record the end of a version that the heap has dropped: it never started, and never will."""
+        if handle.why in {"superseded", "kept"}:
+            outcome, handle.why = handle.why, ""
+        handle.due = due
+        if outcome == "missed":
+            self._on_record(handle, outcome, now, None, error=self._missed(handle, now))
+        elif handle.failure is not None and outcome == "cancelled" and self.state != "accepting":
+            # It waited to be tried again, which does not happen any more.
+            self._on_record(handle, "failed", now, None, error=handle.failure)
+        else:
+            handle.prevented = True
+            self._on_record(handle, outcome, now, None, cancelled=True)
 
     def _record(
         self,
@@ -273,14 +320,18 @@ class Book:
             handle.why,
         )
 
-    def _close_handle(self, handle: TaskHandle[Any]) -> None:
-        """Forget a version that is over; let go what waited for it."""
+    def close_handle(self, handle: TaskHandle[Any]) -> None:
+        """A version is over."""
         handle.over = True
         handle.begun = False
-        handle.run = handle.due = None
+        handle.run = handle.due = handle.ending = handle.failure = None
         handle.job = None
         if handle.deadline is not None:
             self.deadlines -= 1
+        self.forget(handle)
+
+    def forget(self, handle: TaskHandle[Any]) -> None:
+        """Take a version that is over out of the registers; let go what waited for it."""
         task_id = handle.task_id
         if self.current.get(task_id) is handle:
             del self.current[task_id]
@@ -314,23 +365,15 @@ class Book:
 
     def verdicts(self, now: float) -> list[Verdict]:
         """Record what the heap has dropped, and return what is to be told once the lock is free."""
-        verdicts, self._untold = self._untold, []
-        drops, self._drops = self._drops, []
-        for due, why in drops:
-            handle: Any = due.fn
-            outcome = why
-            if handle.why in {"superseded", "kept"}:
-                outcome, handle.why = handle.why, ""
-            handle.due = due
-            self._record(handle, outcome, now, None)
-            self._close_handle(handle)
-            if outcome == "missed":
-                verdicts.append(self._missed(handle, now))
-            else:
-                handle.prevented = True
-                verdicts.append(self._verdict(handle, cancelled=True))
-        if drops:
+        if self._drops:
+            while self._drops:
+                due, why = self._drops[0]
+                handle: Any = due.fn
+                if not handle.over and handle.verdict is None:
+                    self.drop(handle, due, why, now)
+                self._drops.popleft()
             self._look_after()
+        verdicts, self._untold = self._untold, []
         return verdicts
 
     def _verdict(
@@ -344,34 +387,37 @@ class Book:
     ) -> Verdict:
         run = self.history.last()
         made = Verdict(self, run, handle, value, error, cancelled=cancelled, raw=raw)
-        self._telling[made] = time.monotonic()
+        self.telling[made] = time.monotonic()
+        handle.verdict = made
         return made
 
     def stuck(self) -> list[Verdict]:
         """Return verdicts whose telling was interrupted (KeyboardInterrupt): nobody else tells them."""
-        if not self._telling:
+        if not self.telling:
             return []
-        latest = time.monotonic() - STUCK_S
-        return [one for one, made in list(self._telling.items()) if made < latest and one.is_open()]
+        now = time.monotonic()
+        stuck = [one for one, made in list(self.telling.items()) if made < now - STUCK_S]
+        for one in stuck:
+            self.telling[one] = now  # not each time while a slow callback runs
+        return stuck
 
     def told(self, verdict: Verdict) -> None:
         """A verdict was told. No lock is needed."""
-        self._telling.pop(verdict, None)
+        self.telling.pop(verdict, None)
         if self.state != "accepting":
             self.bell.ring()
 
     def status(self, task_id: Hashable) -> TimerStatus | None:
-        """Tell what is known of an id."""
-        with self.lock:
-            handle = self.current.get(task_id)
-            if handle is not None:
-                self.observe(handle)
-            found = [
-                status
-                for heap in (self.workers, self.inside)
-                if (status := heap.status(task_id)) is not None
-            ]
-            return max(found, key=lambda one: one.version, default=None)
+        """Tell what is known of an id. Lock held."""
+        handle = self.current.get(task_id)
+        if handle is not None:
+            self.observe(handle)
+        found = [
+            status
+            for heap in (self.workers, self.inside)
+            if (status := heap.status(task_id)) is not None
+        ]
+        return max(found, key=lambda one: one.version, default=None)
 
 
 def _outcome(handle: TaskHandle[Any], error: BaseException | None) -> str:

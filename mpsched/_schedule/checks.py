@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,9 @@ from mpsched._timers.instants import finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_COROUTINE: Final = 0x80
+"""The flag of code that was written with `async def` (inspect.CO_COROUTINE)."""
 
 _CHOICES: Final = {
     "if_exists": ("replace", "keep", "error"),
@@ -22,6 +26,19 @@ def choose(name: str, value: object) -> None:
     if value not in _CHOICES[name]:
         known = ", ".join(repr(one) for one in _CHOICES[name])
         raise ValueError(f"{name} must be one of {known}, not {value!r}")
+
+
+def function(fn: Any) -> None:
+    """Refuse a coroutine function: whoever calls it only gets a coroutine, which nobody runs."""
+    called = fn
+    while isinstance(called, functools.partial):
+        called = called.func
+    code = getattr(called, "__code__", None) or getattr(type(called).__call__, "__code__", None)
+    if code is not None and code.co_flags & _COROUTINE:
+        raise TypeError(
+            f"{fn!r:.80} is a coroutine function, which would make a coroutine that nobody runs: schedule "
+            "a plain function, which may call asyncio.run(...)"
+        )
 
 
 def seconds(name: str, value: float | None) -> float | None:

@@ -109,13 +109,15 @@ def begin(desk: Desk, queued: Queued) -> End:
     """Refuse new work, stop the timers, decide what becomes of what waits. Never waits long."""
     verdicts: list[Verdict] = []
     dropped = 0
-    with desk.lock:
+    with desk.lock, desk.whole:
         end = desk.end
         if end is None:
-            desk.state = "closing"
             end = desk.end = End(desk)
+        if desk.state in {"accepting", "closing"}:  # or whoever closed was interrupted here
+            desk.state = "closing"
             now = desk.clock.monotonic()
-            end.kept, dropped = _stop_timers(desk, queued, now)
+            kept, dropped = _stop_timers(desk, queued, now)
+            end.kept += kept
             verdicts = desk.verdicts(now)
             desk.state = "draining"
             desk.tell_waiters()
@@ -272,6 +274,16 @@ def give_up(desk: Desk) -> None:
         desk.cancel_version(handle.task_id, handle, why="the scheduler failed")
 
 
+def _leave_threads(desk: Desk, end: End) -> None:
+    """The interpreter ends: jobs in threads had their time, and one may never end."""
+    with desk.lock:
+        left = [one.describe() for one in _active(desk) if isinstance(one.run, ThreadRun)]
+        end.without_threads = True
+        desk.bell.ring()
+    if left:
+        _LOG.warning("the program ends without jobs that run in threads: %s", ", ".join(left))
+
+
 def _at_exit() -> None:
     """The interpreter ends: what is due is still done; what is not would keep it for ever."""
     from mpsched._schedule.desk import desks
@@ -283,7 +295,10 @@ def _at_exit() -> None:
             close(desk, 0.0, "cancel", GRACE_S, wait=True)
             continue
         try:
-            close(desk, None, "run", None, wait=True)
+            end = begin(desk, "run")
+            if not desk.closed.wait(_END_S):
+                _leave_threads(desk, end)
+            desk.closed.wait()
         except KeyboardInterrupt:
             close(desk, 0.0, "cancel", GRACE_S, wait=True)
             raise

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from mpsched._base.cancelresult import CancelResult
 from mpsched._pool import guards
-from mpsched._schedule.attempt import Attempt, ThreadJobs, ThreadRun
-from mpsched._schedule.book import Book
+from mpsched._schedule import closing
+from mpsched._schedule.attempt import Attempt, ThreadRun
 from mpsched._schedule.handle import TaskHandle
+from mpsched._schedule.handout import CHUNK, HandOut
+from mpsched._schedule.mending import Whole, whole
+from mpsched.errors import PendingLimitReached
 
 if TYPE_CHECKING:
     import threading
@@ -22,14 +26,11 @@ if TYPE_CHECKING:
     from mpsched._schedule.history import Run
     from mpsched._schedule.job import Job, Policy
     from mpsched._schedule.verdict import Verdict
-    from mpsched._timers.due import Due
+    from mpsched._timers.due import Due, TimerStatus
     from mpsched._timers.instants import Instant
 
     Raw = Callable[[], tuple[Any, BaseException | None]]
 
-_CHUNK: Final = 256
-"""Versions handed to a given executor before the lock is let go for a moment."""
-_THREAD_CHUNK: Final = 64
 _AWAKE_S: Final = 0.000_5
 """For so long after its time a worker looks for what was expected."""
 
@@ -40,20 +41,21 @@ TOO_LATE: Final = CancelResult.TOO_LATE
 
 
 @final
-class Desk(Book):
+class Desk(HandOut):
     """What is scheduled, and how it gets to the workers and to threads. Any thread.
 
     It stands for the pool where a handle, which is a future of the pool's kind, asks its pool.
 
     Attributes:
-        pool: where jobs for workers go; None in pull mode.
-        owned: the pool, if it ends with the scheduler; own_order: and if its queue has no order.
+        owned: the pool, if it ends with the scheduler.
         keeps: the executor: its pool ends when nobody has it any more.
         thread: the dispatcher's.
-        handed, in_threads: attempts that are with the pool, and with threads.
-        blocked: something for workers is due, and waits for room.
         arrived: attempts whose records are there, to be accounted for by the pool's own thread, which is
             `called`.
+        whole: entered after the lock by whoever changes something; see `mending.py`.
+        most: versions that may wait, or None.
+        entering: the version that is just being put in.
+        chores, cut: what the dispatcher is to do after an interrupt, without the lock; and that it is to.
         turns: how often the dispatcher went to sleep.
         forked: this process was forked from the scheduler's.
     """
@@ -69,18 +71,17 @@ class Desk(Book):
         threads: int,
         report: Callable[[Run, BaseException, str], None],
     ) -> None:
-        super().__init__(clock, heaps, history, report)
-        self.pool = pool
-        self.own_order = own
+        super().__init__(clock, heaps, history, report, pool, own, threads)
         self.owned = pool if own else None
         self.keeps: object = None
         self.thread: threading.Thread | None = None
-        self.threads = ThreadJobs(threads)
-        self.handed = 0
-        self.in_threads = 0
-        self.blocked = False
         self.arrived: deque[tuple[Attempt, Any, Raw | None]] = deque()
         self.called = False
+        self.whole = Whole(self)
+        self.most: int | None = heaps["max_pending"]
+        self.entering: TaskHandle[Any] | None = None
+        self.chores: deque[Callable[[], None]] = deque()
+        self.cut = False
         self.turns = 0
         self.forked = False
         self.pid = os.getpid()
@@ -155,6 +156,7 @@ class Desk(Book):
 
     # --- in ------------------------------------------------------------------------------------------
 
+    @whole
     def schedule(
         self,
         task_id: Hashable,
@@ -175,24 +177,34 @@ class Desk(Book):
         in_thread = policy.where == "thread" and self.pool is not None
         heap = self.inside if in_thread else self.workers
         handle: TaskHandle[Any] = TaskHandle(self, task_id, heap, job, policy)
-        with self.lock:
-            self.refuse()
-            old = self.current.get(task_id)
-            while old is not None:
-                if if_exists == "keep":
-                    return old
-                if if_exists == "error":
-                    raise ValueError(f"{old.describe()} is not over, and if_exists='error'")
-                if old.begun or old.run is None or self._recall(old):
-                    break
+        recalled: TaskHandle[Any] | None = None
+        while True:
+            if recalled is not None:
+                self._take_back(recalled)
+            with self.lock, self.whole:
+                if recalled is not None:
+                    self._look_again(recalled)
+                self.refuse()
                 old = self.current.get(task_id)
-            try:
-                self.refuse()  # once more: the lock may have been let go
+                if old is not None:
+                    if if_exists == "keep":
+                        return old
+                    if if_exists == "error":
+                        raise ValueError(f"{old.describe()} is not over, and if_exists='error'")
+                    if self._recall(old):
+                        recalled = old
+                        continue
                 running = list(self.older.get(task_id, ()))
                 if old is not None and old.begun:
                     running.append(old)
                 if running and if_running == "error":
                     raise ValueError(f"{running[-1].describe()} is running, and if_running='error'")
+                if self.most is not None and (old is None or old.begun):
+                    self._refuse_more(handle, self.most)
+                # From here on it is put in, by whoever mends if this is cut short.
+                handle.waits = bool(running) and if_running == "wait"
+                handle.deadline = deadline
+                self.entering = handle
                 handle.version = heap.schedule(
                     task_id,
                     when.run_at,
@@ -202,45 +214,42 @@ class Desk(Book):
                     group=group,
                     at=when.at,
                 )
-            except BaseException:
-                if old is not None and old.run is None and old.due is not None and not old.over:
-                    self._give_back(old)
-                raise
-            handle.run_at, handle.at = when.run_at, when.at
-            if deadline is not None:
-                handle.deadline = deadline
-                self.deadlines += 1
-            if old is not None:
-                if old.begun:
-                    self.older.setdefault(task_id, []).append(old)
-                    if old.run is not None:
-                        old.run._unwanted = True  # should it not have started after all
-                elif old.heap is not heap:
-                    old.why = "superseded"
-                    old.heap.cancel(task_id, old.version)
-            self.current[task_id] = handle
-            if running and if_running == "wait":
-                handle.waits = heap.pause(task_id)
-            elif running and if_running == "cancel":
-                for one in running:
-                    one.cancel_requested = True
-                    one.heap.cancel(task_id, one.version)
-                    if one.run is not None:
-                        ask.append(one.run)
-            now = self.clock.monotonic()
-            look_at = when.run_at
-            if when.run_at <= now:
-                pump = self.hand_out(now)
-                look_at = float("inf")
-            if deadline is not None:
-                look_at = min(look_at, deadline)
-            if look_at < self.wakes_at:
-                self.wakes_at = look_at
-                self.bell.ring()
-            if self.pool is None:
-                self.tell_waiters()
-            if self._drops or self._untold:
-                verdicts = self.verdicts(now)
+                handle.run_at, handle.at = when.run_at, when.at
+                if deadline is not None:
+                    self.deadlines += 1
+                if old is not None:
+                    if old.begun:
+                        self.older.setdefault(task_id, []).append(old)
+                        if old.run is not None:
+                            old.run._unwanted = True  # should it not have started after all
+                    elif old.heap is not heap:
+                        old.why = "superseded"
+                        old.heap.cancel(task_id, old.version)
+                self.current[task_id] = handle
+                if handle.waits:
+                    handle.waits = heap.pause(task_id)
+                elif running and if_running == "cancel":
+                    for one in running:
+                        one.cancel_requested = True
+                        one.heap.cancel(task_id, one.version)
+                        if one.run is not None:
+                            ask.append(one.run)
+                self.entering = None
+                now = self.clock.monotonic()
+                look_at = when.run_at
+                if when.run_at <= now and not in_thread:
+                    pump = self.hand_out(now)
+                    look_at = float("inf")
+                if deadline is not None:
+                    look_at = min(look_at, deadline)
+                if look_at < self.wakes_at or (in_thread and look_at <= now):
+                    self.wakes_at = look_at
+                    self.bell.ring()
+                if self.pool is None:
+                    self.tell_waiters()
+                if self._drops or self._untold:
+                    verdicts = self.verdicts(now)
+            break
         if pump:
             self.pump()
         for run in ask:
@@ -249,49 +258,69 @@ class Desk(Book):
             verdict.tell()
         return handle
 
+    def _refuse_more(self, handle: TaskHandle[Any], most: int) -> None:
+        """Both heaps together hold up to `most`; each by itself refuses what its own are too many for."""
+        if len(self.workers) + len(self.inside) >= most:
+            raise PendingLimitReached(
+                f"{handle.id} would be one more than the {most} tasks that may be pending (max_pending): "
+                "cancel some, or wait until some are run",
+                limit=most,
+            )
+
     # --- taking back ---------------------------------------------------------------------------------
 
     def _recall(self, handle: TaskHandle[Any]) -> bool:
-        """Take what is dispatched back from the pool. The lock is held, and let go meanwhile.
+        """Have what is dispatched taken back. Lock held.
 
         Returns:
-            True: it is claimed and nobody has it. False: look again; it runs, or is over, or somebody
-            else has recalled it.
+            Whether the caller has to leave the lock, call `_take_back`, come again and call
+            `_look_again`. Else it is pending, or runs.
         """
         run = handle.run
-        if handle.recalling or run is None:
-            self.changed.wait(1.0)
+        if handle.begun or (run is None and not handle.recalling):
             return False
         if isinstance(run, ThreadRun):
             run.take_back()
             handle.run = None
             self.in_threads -= 1
-            return True
-        handle.recalling = True
-        self.lock.release()
-        answered = False
-        try:
-            run.take_back()
-            answered = True
-        finally:
-            self.lock.acquire()
-            handle.recalling = False
-            self.changed.notify_all()
-            if not answered and handle.run is None and not (handle.over or handle.begun):
-                self._give_back(handle)  # interrupted, and nobody will say what comes next
-        if handle.run is None and not handle.over and not handle.begun:
-            return True
-        if handle.run is run and not handle.begun:
-            # It runs, or a worker that does not answer has it: it counts as started from here on.
-            run.wanted = False
-            self._begin(handle)
-        return False
+            self.give_back(handle)
+            return False
+        if not handle.recalling:
+            handle.recalling = get_ident()
+        return True
 
+    def _take_back(self, handle: TaskHandle[Any]) -> None:
+        """Ask the pool for it, or wait for the thread that does. No lock is held."""
+        run = handle.run
+        if handle.recalling == get_ident():
+            if isinstance(run, Attempt):
+                run.take_back()
+            return
+        with self.lock:
+            if handle.recalling:
+                self.changed.wait(1.0)
+
+    def _look_again(self, handle: TaskHandle[Any]) -> None:
+        """See what came of `_take_back`: it is in its old place, or runs. Lock held."""
+        if handle.recalling != get_ident():
+            return
+        handle.recalling = 0
+        self.changed.notify_all()
+        if handle.over or handle.begun:
+            return
+        if handle.run is not None:
+            # It runs, or a worker that does not answer has it: it counts as started from here on.
+            handle.run.wanted = False
+            self._begin(handle)
+        elif handle.due is not None:
+            self.give_back(handle)
+
+    @whole
     def taken_back(self, run: Attempt) -> None:
         """The pool has cancelled an attempt: at our request, or because it is being closed."""
         handle = run.handle
         verdicts: list[Verdict] = []
-        with self.lock:
+        with self.lock, self.whole:
             if handle.run is not run:
                 return
             handle.run = None
@@ -300,27 +329,33 @@ class Desk(Book):
                 return  # whoever recalls it says what comes next
             now = self.clock.monotonic()
             if run.wanted and not handle.begun:
-                self._give_back(handle)  # the one who wanted it was interrupted
+                self.give_back(handle)  # the one who wanted it was interrupted
             else:
                 # The executor is closed so; or it was taken for started, and never will be.
                 handle.why = handle.why or "taken back by the pool"
-                self._finish(handle, "cancelled", now, None)
                 handle.prevented = True
-                verdicts = [self._verdict(handle, cancelled=True)]
+                self.finish_with(handle, "cancelled", now, None, cancelled=True)
+                verdicts = self.verdicts(now)
             if self.blocked:
                 self.bell.ring()
             self._look_after()
         for verdict in verdicts:
             verdict.tell()
 
+    @whole
     def cancel_version(
         self, task_id: Hashable, only: TaskHandle[Any] | None = None, why: str = ""
     ) -> CancelResult:
         """Keep a version from starting, or ask it to stop: `only`, or the newest that is not over."""
         self.enter()
         run: Attempt | ThreadRun | None = None
-        with self.lock:
-            while True:
+        recalled: TaskHandle[Any] | None = None
+        while True:
+            if recalled is not None:
+                self._take_back(recalled)
+            with self.lock, self.whole:
+                if recalled is not None:
+                    self._look_again(recalled)
                 handle = only
                 if handle is None:
                     handle = self.current.get(task_id) or next(
@@ -330,19 +365,21 @@ class Desk(Book):
                     return self._ended_before(task_id)
                 if handle.over:
                     return PREVENTED if handle.prevented else TOO_LATE
-                if handle.begun or handle.run is None or self._recall(handle):
-                    break
-            handle.why = why or handle.why
-            result = handle.heap.cancel(task_id, handle.version)
-            if result is REQUESTED:
-                handle.cancel_requested = True
-                run = handle.run
-                if run is not None:
-                    run._unwanted = True
-            now = self.clock.monotonic()
-            verdicts = self.verdicts(now)
-            if handle.run_at <= self.wakes_at:
-                self.bell.ring()
+                if self._recall(handle):
+                    recalled = handle
+                    continue
+                handle.why = why or handle.why
+                handle.cancel_requested = handle.begun  # first: it tells whoever mends
+                result = handle.heap.cancel(task_id, handle.version)
+                if result is REQUESTED:
+                    run = handle.run
+                    if run is not None:
+                        run._unwanted = True
+                now = self.clock.monotonic()
+                verdicts = self.verdicts(now)
+                if handle.run_at <= self.wakes_at:
+                    self.bell.ring()
+            break
         if run is not None:
             run.ask()
         for verdict in verdicts:
@@ -353,118 +390,51 @@ class Desk(Book):
         known = self.workers.status(task_id) or self.inside.status(task_id)
         return UNKNOWN if known is None else TOO_LATE
 
+    @whole
     def reschedule(self, task_id: Hashable, when: Instant | None, priority: int | None) -> bool:
         """Move a version that has not started to another time or priority; False if there is none."""
-        pump = False
-        with self.lock:
-            self.refuse()
-            while True:
+        recalled: TaskHandle[Any] | None = None
+        while True:
+            if recalled is not None:
+                self._take_back(recalled)
+            with self.lock, self.whole:
+                if recalled is not None:
+                    self._look_again(recalled)
+                self.refuse()
                 handle = self.current.get(task_id)
                 if handle is None or handle.begun:
                     return False
-                if handle.run is None or self._recall(handle):
-                    break
-            if handle.due is not None:
-                self._give_back(handle)
-            heap = handle.heap
-            moved = heap.reschedule(
-                task_id,
-                run_at=None if when is None else when.run_at,
-                at=None if when is None else when.at,
-                priority=priority,
-            )
-            if when is not None:
-                handle.run_at, handle.at = when.run_at, when.at
-            now = self.clock.monotonic()
-            pump = self.hand_out(now)
-            self.bell.ring()
-            self.tell_waiters()
+                if self._recall(handle):
+                    recalled = handle
+                    continue
+                heap = handle.heap
+                moved = heap.reschedule(
+                    task_id,
+                    run_at=None if when is None else when.run_at,
+                    at=None if when is None else when.at,
+                    priority=priority,
+                )
+                if when is not None:
+                    handle.run_at, handle.at = when.run_at, when.at
+                pump = heap is self.workers and self.hand_out(self.clock.monotonic())
+                self.bell.ring()
+                self.tell_waiters()
+            break
         if pump:
             self.pump()
         return moved
 
+    @whole
+    def look(self, task_id: Hashable) -> TimerStatus | None:
+        """Tell what is known of an id."""
+        with self.lock, self.whole:
+            return self.status(task_id)
+
+    def close_if_idle(self) -> None:
+        """In pull mode nobody else closes it."""
+        closing.close_if_idle(self)
+
     # --- out -----------------------------------------------------------------------------------------
-
-    def room(self) -> int:
-        """How many more attempts the pool takes: the workers and their windows. Lock held.
-
-        While something waits for room, room is given by quarters: one at a time costs many times more.
-        """
-        pool = self.pool
-        assert pool is not None
-        if not self.own_order:
-            return _CHUNK
-        most = pool.width * (1 + pool.dispatcher.window())
-        room = most - self.handed
-        return 0 if self.blocked and room < most >> 2 else room
-
-    def hand_out(self, now: float) -> bool:
-        """Hand what is due to the pool and to threads, in order. Lock held.
-
-        Returns:
-            Whether the pool's dispatcher is to be pumped, once the lock is free.
-        """
-        pool = self.pool
-        if pool is None:
-            return False
-        if self.inside_waits():
-            self._hand_to_threads(now)
-        if pool.refusal is not None:
-            self._refuse_due(pool, now)
-            return False
-        room = self.room()
-        if room <= 0:
-            self.blocked = True
-            return False
-        dues = self.workers.claim_many(now, room)
-        waited, self.blocked = self.blocked, len(dues) >= room
-        if waited and not self.blocked:
-            self.bell.ring()  # the dispatcher sleeps without regard to what is due
-        if not dues:
-            return False
-        ready, plain = pool.ready, pool.ready.plain
-        for due in dues:
-            handle: Any = due.fn
-            policy = handle.policy
-            task = handle.job.task(pool, due.version, due.attempt, policy.options)
-            handle.due = due
-            handle.run = task.future = Attempt(pool, task, handle)
-            self.handed += 1
-            if self.own_order:
-                plain.append(task)
-            else:
-                ready.append(task, due.priority)
-            if policy.options.timeout is not None:
-                pool.supervisor.limits.watch(task, policy.options.timeout)
-                pool.ring()
-        return True
-
-    def _hand_to_threads(self, now: float) -> None:
-        while dues := self.inside.claim_many(now, _THREAD_CHUNK):
-            for due in dues:
-                handle: Any = due.fn
-                handle.due = due
-                handle.run = run = ThreadRun(handle, self.pid)
-                self.in_threads += 1
-                try:
-                    self.threads.submit(run)
-                except RuntimeError as problem:  # no thread can be started
-                    self.in_threads -= 1
-                    self._finish(handle, "failed", now, None)
-                    self._untold.append(self._verdict(handle, None, problem))
-
-    def inside_waits(self) -> bool:
-        """Whether anything is scheduled for a thread."""
-        return len(self.inside) > 0
-
-    def _refuse_due(self, pool: Pool, now: float) -> None:
-        """The executor takes nothing any more: what is due fails with its reason."""
-        for due in self.workers.claim_many(now, 1 << 30):
-            handle: Any = due.fn
-            handle.due = due
-            self._finish(handle, "failed", now, None)
-            self._untold.append(self._verdict(handle, None, pool.refused()))
-        self._look_after()
 
     def pump(self) -> None:
         """Have the pool dispatch what was handed to it. No lock is held."""
@@ -495,22 +465,27 @@ class Desk(Book):
     def miss(self, due: Due) -> list[Verdict]:
         """Take back what is dispatched and past its deadline; if it has started, it goes on."""
         handle: Any = due.fn
-        with self.lock:
-            while handle.due is not None and handle.due.attempt == due.attempt and not handle.over:
-                if handle.begun:
+        recalled = False
+        while True:
+            if recalled:
+                self._take_back(handle)
+            with self.lock, self.whole:
+                if recalled:
+                    self._look_again(handle)
+                if handle.over or handle.attempt != due.attempt:
                     return []
-                if handle.run is None or self._recall(handle):
-                    now = self.clock.monotonic()
-                    self._finish(handle, "missed", now, None)
-                    self._untold.append(self._missed(handle, now))
-                    return self.verdicts(now)
-        return []
+                if self._recall(handle):
+                    recalled = True
+                    continue
+                now = self.clock.monotonic()
+                handle.heap.peek(now)  # it drops what is pending past its deadline
+                return self.verdicts(now)
 
     # --- progress --------------------------------------------------------------------------------------
 
     def begin(self, run: ThreadRun) -> bool:
         """A thread is about to run an attempt; False: it was taken back."""
-        with self.lock:
+        with self.lock, self.whole:
             if run.taken or run.handle.run is not run:
                 return False
             self._begin(run.handle)
@@ -532,9 +507,9 @@ class Desk(Book):
         arrived = self.arrived
         while arrived:
             pump = False
-            with self.lock:
+            with self.lock, self.whole:
                 now = self.clock.monotonic()
-                for _ in range(min(len(arrived), _CHUNK)):
+                for _ in range(min(len(arrived), CHUNK)):
                     run, value, raw = arrived.popleft()
                     handle = run.handle
                     if handle.run is not run:
@@ -560,7 +535,7 @@ class Desk(Book):
         handle = run.handle
         verdicts: list[Verdict] = []
         pump = False
-        with self.lock:
+        with self.lock, self.whole:
             if handle.run is not run:
                 return
             now = self.clock.monotonic()
@@ -576,14 +551,14 @@ class Desk(Book):
                 self._lost(handle, problem)
             if self.blocked:
                 pump = self.hand_out(now)
+            elif isinstance(run, ThreadRun) and self.inside_waits():
+                self.hand_to_threads(now)
             if self._drops or self._untold:
                 verdicts = self.verdicts(now)
         if pump:
             self.pump()
         for verdict in verdicts:
             verdict.tell()
-
-    # --- what the heap drops ---------------------------------------------------------------------------
 
 
 desks: weakref.WeakSet[Desk] = weakref.WeakSet()

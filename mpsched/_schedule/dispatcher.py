@@ -79,16 +79,21 @@ class Dispatcher:
     def _turn(self) -> bool:
         """Hand out what is due, then wait for the next time. True if the scheduler is at its end."""
         desk = self._desk
-        with desk.lock:
+        with desk.lock, desk.whole:
             now = desk.clock.monotonic()
             jump = self._look_at_the_wall() if desk.follows_wall() else None
             overdue = (
                 [*desk.workers.expire(now), *desk.inside.expire(now)] if desk.deadlines else []
             )
+            if desk.inside_waits():
+                desk.hand_to_threads(now)
             pump = desk.hand_out(now)
             more = pump and desk.blocked and not desk.own_order
-        if pump:
+        if pump or desk.cut:
+            desk.cut = False
             desk.pump()  # first of all: the rest is bookkeeping
+            while desk.chores:  # of interrupted calls
+                desk.chores.popleft()()
         with desk.lock:
             verdicts = [*desk.verdicts(now), *desk.stuck()]
             if jump is None:
@@ -133,11 +138,13 @@ class Dispatcher:
     def _seconds(self, now: float) -> float | None:
         """Return how long to sleep, and note it: who schedules something earlier rings. Lock held."""
         desk = self._desk
-        waits = [desk.inside.peek(now)]
+        waits = []
+        if desk.in_threads < desk.threads.most:
+            waits.append(desk.inside.peek(now))
         if not desk.blocked:
             waits.append(desk.workers.peek(now))
         seconds = min((wait.seconds for wait in waits if wait is not None), default=None)
-        if desk.blocked and desk.deadlines:
+        if desk.deadlines and (desk.blocked or desk.in_threads >= desk.threads.most):
             seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
         if desk.untold:
             seconds = STUCK_S if seconds is None else min(seconds, STUCK_S)

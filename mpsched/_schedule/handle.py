@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mpsched._schedule.attempt import Attempt, ThreadRun
     from mpsched._schedule.desk import Desk
     from mpsched._schedule.job import Job, Policy
+    from mpsched._schedule.verdict import Verdict
     from mpsched._timers.due import Due
     from mpsched._timers.heap import VersionedTimerHeap
 
@@ -37,7 +38,7 @@ class TaskHandle(Future[T]):
     attempt = 1
     cancel_requested = False
     begun = False  # an attempt runs
-    recalling = False  # a thread is taking it back from the pool
+    recalling = 0  # the thread that is taking it back from the pool
     over = False  # final for the desk; its future is, or is about to be
     waits = False  # paused until older versions have ended (`if_running="wait"`)
     run: Attempt | ThreadRun | None = None  # it is claimed, or runs
@@ -49,6 +50,9 @@ class TaskHandle(Future[T]):
     deadline: float | None = None
     why = ""
     taken_at = 0.0  # when the caller took it (pull mode)
+    ending: tuple[Any, BaseException | None] | None = None  # how the caller's run ended (pull mode)
+    failure: BaseException | None = None  # of the attempt before, while it waits for the next
+    verdict: Verdict | None = None  # its end, once that is on record
     prevented = False  # it never started, and never will
 
     def __init__(

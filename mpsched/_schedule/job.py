@@ -85,6 +85,11 @@ def policy(
             "a thread cannot be ended, so a job with where='thread' has neither timeout= nor "
             "on_cancel='kill': it can look at current_task().cancelled, or run in a worker"
         )
+    if where == "thread" and retries and retry_on is None:
+        raise ValueError(
+            f"retries={retries!r} with where='thread' needs retry_on=: a thread has neither of what is "
+            "retried by default, the death of a worker and a timeout"
+        )
     if backoff is None:
         backoff = _BACKOFF
     elif not isinstance(backoff, Backoff):

@@ -23,9 +23,23 @@ class Verdict:
     """The end of a version: its handle becomes final, its failure is reported. Told once.
 
     It can be put among the pool's finished futures, so that the pool's own thread tells it.
+
+    Attributes:
+        who: the thread that made it, and is to tell it.
     """
 
-    __slots__ = ("_book", "_cancelled", "_error", "_handle", "_raw", "_run", "_told", "_value")
+    __slots__ = (
+        "_book",
+        "_cancelled",
+        "_error",
+        "_handle",
+        "_raw",
+        "_reported",
+        "_run",
+        "_settled",
+        "_value",
+        "who",
+    )
 
     def __init__(
         self,
@@ -45,28 +59,29 @@ class Verdict:
         self._error = error
         self._cancelled = cancelled
         self._raw = raw
-        self._told = False
+        self._settled = False
+        self._reported = False
+        self.who = threading.get_ident()
 
     def tell(self) -> None:
         """Settle the handle, which runs its callbacks, and report a failure."""
-        if self._told and not self.is_open():
-            return
-        self._told = True
         error, book = self._error, self._book
         outer, inside.telling = telling(), book
         try:
-            if error is not None:
-                note(error, f"{_NOTE}{self._handle.describe()}, attempt {self._run.attempt}")
-            settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
-            if error is not None and self._run.outcome != "cancelled":
-                book.report(self._run, error, self._handle.id)
+            if not self._settled:
+                if error is not None:
+                    note(error, f"{_NOTE}{self._handle.describe()}, attempt {self._run.attempt}")
+                # Once more, after an interrupt, it wakes who waits, and nothing else.
+                settle(self._handle, self._value, error, raw=self._raw, cancelled=self._cancelled)
+                self._settled = True
+            if not self._reported:
+                self._reported = True
+                if error is not None and self._run.outcome != "cancelled":
+                    book.report(self._run, error, self._handle.id)
         finally:
             inside.telling = outer
-            book.told(self)
-
-    def is_open(self) -> bool:
-        """Whether its handle is not final: it is not told, or whoever told it was interrupted."""
-        return not self._handle.done()
+        self._handle.verdict = None
+        book.told(self)
 
     def _settle(self, _value: Any, _raw: Any, *, failed: bool = False) -> None:
         """As the pool's own thread calls a finished future."""

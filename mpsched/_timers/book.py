@@ -167,6 +167,19 @@ class TimerBook:
         followers = {one.version for one in waits if one.extra and one.extra.at is not None}
         assert followers == self._walls.keys(), f"TIMER-7: {followers} against {self._walls}"
 
+    def repair(self) -> None:
+        """Put everything in order after an exception, KeyboardInterrupt say, came out of a call.
+
+        It happened, or it did not: the entries' states tell. `on_drop` may not have been told of a
+        version that the call ended. May be called again if it is interrupted itself.
+
+        Complexity:
+            O(n log n).
+        """
+        from mpsched._timers.repair import repair
+
+        repair(self)
+
     # --- steps -------------------------------------------------------------------------------------
 
     def _extra_for(self, deadline: float | None, group: str | None, at: float | None) -> Extra:

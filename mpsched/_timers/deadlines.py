@@ -51,6 +51,10 @@ class Deadlines:
         extra.watched = True
         heappush(heap, (extra.deadline, entry.version, entry.task_id))
 
+    def renew(self) -> None:
+        """Forget all; whoever calls it adds them again."""
+        self._heap = []
+
     def _concerned(self, item: tuple[float, int, Hashable]) -> Entry | None:
         """Return the entry of an item that may still be missed; of others note that it is gone."""
         entry = self._current.get(item[2])

@@ -44,5 +44,9 @@ class Ends:
         entry = self.newer.get(task_id)
         return entry if entry is not None else self._older.get(task_id)
 
+    def all(self) -> list[Entry]:
+        """Return what is remembered."""
+        return [*self.newer.values(), *self._older.values()]
+
     def __len__(self) -> int:
         return len(self.newer.keys() | self._older.keys())

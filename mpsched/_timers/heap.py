@@ -451,11 +451,11 @@ class VersionedTimerHeap(TimerBook):
         extra = extra_of(entry)
         if extra.requested:
             return False
-        del self._active[due.version]
-        extra.attempt += 1
         extra.at = None
         entry = self._set_time(entry, run_at)
-        entry.state = PENDING
+        entry.state = PENDING  # from here on it has happened (`repair`)
+        extra.attempt += 1
+        del self._active[due.version]
         self._queue.put(entry)
         self._enlist(entry, extra)
         return True

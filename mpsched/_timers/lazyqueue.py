@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpsched._timers.order import ReadyQueue
 
 # Stale entries that are left alone however many of the entries they are. Smaller: small heaps are
-# rebuilt often. Larger: that many shells of 150 bytes lie in every heap.
+# rebuilt often. Larger: that many shells of 130 bytes lie in every heap.
 STALE_LEFT: Final = 64
 
 

@@ -76,6 +76,7 @@ class ByTime:
     def purge(self) -> None:
         self._heap = [item for item in self._heap if item[3].state == PENDING]
         heapify(self._heap)
+        self.skipped = 0
 
     def entries(self) -> list[Entry]:
         return [item[3] for item in self._heap]
@@ -126,6 +127,7 @@ class ByPriority:
     def purge(self) -> None:
         self._heap = [item for item in self._heap if item[3].state == PENDING]
         heapify(self._heap)
+        self.skipped = 0
 
     def entries(self) -> list[Entry]:
         return [item[3] for item in self._heap]
@@ -200,6 +202,7 @@ class ByGroup:
     def purge(self) -> None:
         for group in self._groups.values():
             group.queue.purge()
+        self.skipped = 0
 
     def entries(self) -> list[Entry]:
         return [entry for group in self._groups.values() for entry in group.queue.entries()]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mpsched import Scheduler, WorkStealingExecutor
+from mpsched._pool.core import Pool
 from tests.support.gates import Gate, wait_until
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ def own(shared_scheduler: Scheduler) -> Iterator[Scheduler]:
         return not (metrics.pending or metrics.dispatched or metrics.running)
 
     wait_until(idle, "a scheduler with nothing to do")
+    pool = shared_scheduler._desk.pool
+    assert pool is not None
+    settle(pool)
 
 
 @pytest.fixture
@@ -97,7 +101,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     made.open()
 
 
-def settle(ex: WorkStealingExecutor) -> None:
+def settle(ex: WorkStealingExecutor | Pool) -> None:
     """Wait until every worker of a pool lives and nothing is open."""
 
     def settled() -> bool:
@@ -105,7 +109,7 @@ def settle(ex: WorkStealingExecutor) -> None:
         return not stats.inflight and not stats.ready and all(alive(w.pid) for w in stats.workers)
 
     wait_until(settled, "a pool with all its workers and nothing to do")
-    assert ex.state == "accepting"
+    assert isinstance(ex, Pool) or ex.state == "accepting"
 
 
 def alive(pid: int) -> bool:

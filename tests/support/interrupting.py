@@ -1,4 +1,4 @@
-"""KeyboardInterrupt at a chosen line of the pool's own code, as Ctrl-C may strike there."""
+"""KeyboardInterrupt at a chosen line of the library's own code, as Ctrl-C may strike there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PACKAGE = Path(mpsched.__file__).parent
-_PREFIXES = (f"{_PACKAGE / '_pool'}/", str(_PACKAGE / "executor.py"))
+POOL = (f"{_PACKAGE / '_pool'}/", str(_PACKAGE / "executor.py"))
+SCHEDULER = (
+    f"{_PACKAGE / '_schedule'}/",
+    f"{_PACKAGE / '_timers'}/",
+    str(_PACKAGE / "scheduler.py"),
+)
 
 
 @functools.cache
@@ -32,7 +37,7 @@ def _with_blocks(filename: str) -> dict[int, int]:
 class Interruption:
     """Raises KeyboardInterrupt once, when the calling thread is about to run the `at`-th line.
 
-    Lines are counted in files of the pool alone, in the order in which they run. The interpreter
+    Lines are counted in some files alone, those of the pool for instance, in the order in which they run. The interpreter
     comes back to the line of a `with` when it leaves the block; there an exception from a trace
     function would skip the exit, which no signal can do, so it is not counted.
 
@@ -41,8 +46,9 @@ class Interruption:
         lines: how many lines were counted.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, files: tuple[str, ...] = POOL) -> None:
         self.at = at
+        self._files = files
         self.lines = 0
         self.where: str | None = None
 
@@ -61,7 +67,7 @@ class Interruption:
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if self.where is not None or not code.co_filename.startswith(_PREFIXES):
+        if self.where is not None or not code.co_filename.startswith(self._files):
             return None
         if code.co_name == "__del__":  # what is raised there is lost
             return None
@@ -73,8 +79,8 @@ class Interruption:
             if event == "line" and self.where is None:
                 number = frame.f_lineno
                 leaving = number < last <= withs.get(number, 0)
-                last = number
                 if not leaving:
+                    last = number
                     self.lines += 1
                     if self.lines == self.at:
                         name = Path(code.co_filename).name
