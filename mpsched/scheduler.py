@@ -406,19 +406,22 @@ class Scheduler:
         try:
             while isinstance(due := self._take_if_open(), Due):
                 count += 1
-                try:
-                    result = due.fn(*due.args, **(due.kwargs or {}))
-                except BaseException as error:
-                    self.fail(due, error)
-                    if not isinstance(error, Exception):
-                        raise
-                else:
-                    self.complete(due, result)
+                self._run(due)
         except BaseException:
             if isinstance(due, Due):
                 pull.put_back(self._desk, due)  # interrupted outside of the job
             raise
         return count
+
+    def _run(self, due: Due) -> None:
+        try:
+            result = due.fn(*due.args, **(due.kwargs or {}))
+        except BaseException as error:
+            self.fail(due, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self.complete(due, result)
 
     def _take_if_open(self) -> Due | Wait | None:
         try:

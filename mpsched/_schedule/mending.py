@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, final
 
 from mpsched._schedule.attempt import Attempt, ThreadRun
+from mpsched._schedule.verdict import inside, telling
 from mpsched._timers.due import Due
 from mpsched._timers.states import State
 from mpsched.errors import PendingLimitReached, SchedulerClosed, StaleVersion
@@ -89,6 +90,7 @@ def whole(call: Callable[Concatenate[Desk, P], R]) -> Callable[Concatenate[Desk,
 
     @functools.wraps(call)
     def guarded(desk: Desk, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        outer = telling()
         try:
             return call(desk, *args, **kwargs)
         except _REFUSALS:
@@ -98,6 +100,7 @@ def whole(call: Callable[Concatenate[Desk, P], R]) -> Callable[Concatenate[Desk,
                 raise  # refused (`enter`): there is nothing to mend, or somebody is in the middle
             while True:
                 try:
+                    inside.telling = outer
                     _catch_up(desk)
                     break
                 except KeyboardInterrupt:

@@ -66,8 +66,9 @@ class Verdict:
     def tell(self) -> None:
         """Settle the handle, which runs its callbacks, and report a failure."""
         error, book = self._error, self._book
-        outer, inside.telling = telling(), book
+        outer = telling()
         try:
+            inside.telling = book
             if not self._settled:
                 if error is not None:
                     note(error, f"{_NOTE}{self._handle.describe()}, attempt {self._run.attempt}")
