@@ -84,7 +84,7 @@ class TimerBook:
 
     def state_of(self, due: Due) -> State | None:
         """Tell where the version of `due` stands; None if it is over and not the newest, or forgotten."""
-        entry = self._active.get(due.version)
+        entry = self._entry_of(due)
         if entry is None:
             entry = self._known(due.task_id)
         if entry is None or entry.version != due.version:
@@ -223,6 +223,12 @@ class TimerBook:
         """Return the newest version of an id, or its last end."""
         entry = self._current.get(task_id)
         return entry if entry is not None else self._ends.get(task_id)
+
+    def _entry_of(self, due: Due) -> Entry | None:
+        """Return the entry of what was handed out; None if it is over, or waits again."""
+        if type(due) is not Due:
+            raise TypeError(f"this takes what next or claim has handed out (a Due), not {due!r}")
+        return self._active.get(due.version)
 
     def _pending(self, task_id: Hashable) -> Entry | None:
         entry = self._current.get(task_id)

@@ -357,7 +357,7 @@ class VersionedTimerHeap(TimerBook):
         Returns:
             Whether it may run: False if it was cancelled, replaced or taken back meanwhile.
         """
-        entry = self._active.get(due.version)
+        entry = self._entry_of(due)
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
         entry.state = RUNNING
@@ -370,7 +370,7 @@ class VersionedTimerHeap(TimerBook):
         Returns:
             Whether it is there again: False if it has started, or was cancelled or replaced.
         """
-        entry = self._active.get(due.version)
+        entry = self._entry_of(due)
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
         del self._active[due.version]
@@ -401,7 +401,7 @@ class VersionedTimerHeap(TimerBook):
         end = _ENDS.get(outcome)
         if end is None:
             raise ValueError(f"outcome must be one of {', '.join(_ENDS)}, not {outcome!r}")
-        entry = self._active.get(due.version)
+        entry = self._entry_of(due)
         if entry is None or attempt_of(entry) != due.attempt:
             raise StaleVersion(
                 f"version {due.version} of {due.task_id!r}, attempt {due.attempt}, is over or was taken "
@@ -441,7 +441,7 @@ class VersionedTimerHeap(TimerBook):
             StaleVersion: This attempt is not running.
         """
         run_at = finite("run_at", run_at)
-        entry = self._active.get(due.version)
+        entry = self._entry_of(due)
         if entry is None or entry.state != RUNNING or attempt_of(entry) != due.attempt:
             raise StaleVersion(
                 f"version {due.version} of {due.task_id!r}, attempt {due.attempt}, does not run"

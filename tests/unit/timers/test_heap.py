@@ -326,3 +326,13 @@ def test_heap_status_of_an_id_never_seen_is_none() -> None:
 def test_heap_example_is_true() -> None:
     """The docstring's example does what it shows."""
     assert doctest.testmod(heap_module).failed == 0
+
+
+def test_heap_refuses_what_it_has_not_handed_out() -> None:
+    """With what it is; nothing else changes."""
+    heap = VersionedTimerHeap()
+    heap.schedule("a", 0.0, 0, function)
+    for call in (heap.start, heap.revoke, heap.state_of, lambda due: heap.finish(due, "failed")):
+        with pytest.raises(TypeError, match=r"\(a Due\), not 5"):
+            call(5)  # type: ignore[arg-type]
+    assert take(heap, 0.0).task_id == "a"
