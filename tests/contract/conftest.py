@@ -74,7 +74,8 @@ def sched(default_pool: WorkStealingExecutor) -> Iterator[Scheduler]:
 def shared_scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     """A scheduler with two workers of its own, for all tests of a module; they have started."""
     with Scheduler(WORKERS, mp_context=request.config.getoption("--start-method")) as made:
-        assert made.schedule("first", after=0, fn=os.getpid).result(60) > 0
+        assert made._desk.pool is not None
+        settle(made._desk.pool)
         yield made
 
 
