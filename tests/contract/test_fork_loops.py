@@ -24,7 +24,7 @@ HANG_S = 60.0
 def shared_four() -> Iterator[WorkStealingExecutor]:
     """A pool of four workers, which have all started; no `with` block, which would be open here."""
     ex = WorkStealingExecutor(4)
-    list(ex.map(calls.nap, [0.05] * 8))
+    settle(ex)
     yield ex
     ex.shutdown()
 

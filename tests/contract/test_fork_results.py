@@ -46,7 +46,8 @@ def shared_where(
             place, int(place[0]) if place[0].isdigit() else 0
         )
         with WorkStealingExecutor(workers) as ex:
-            list(ex.map(calls.nap, [0.05] * 2 * workers))
+            if workers:
+                settle(ex)
             if place == "open pool":
                 yield (lambda fn, *args, **kwargs: fn(*args, **kwargs)), ex
             else:

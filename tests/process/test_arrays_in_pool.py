@@ -12,6 +12,7 @@ import pytest
 
 import mpsched
 from tests.support import payload_calls as calls
+from tests.support.pools import alive, pids, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ MIB = 1 << 20
 def pool() -> Iterator[mpsched.WorkStealingExecutor]:
     """One pool for the tests that do not look at its own end."""
     with mpsched.WorkStealingExecutor(2) as executor:
-        executor.submit(calls.same, 1).result()
+        wait_until(lambda: all(map(alive, pids(executor))), "all workers")
         yield executor
 
 
