@@ -232,7 +232,7 @@ class Dispatcher:
         self._wake(worker)
         return True
 
-    def expect(self, until_ns: int, count: int) -> None:
+    def expect(self, until_ns: int, count: int) -> bool:
         """Have up to `count` sleeping workers awake for roots that come soon. Any thread.
 
         Waking one takes longer than to hand it a root. Only a hint: a worker that slept on finds what
@@ -241,17 +241,22 @@ class Dispatcher:
         Args:
             until_ns: monotonic time until which they look for it.
             count: how many are expected.
+
+        Returns:
+            Whether any worker has nothing to do now: else nobody is waiting for them.
         """
         words, blocks = self._words, self._blocks
         # Before the bells; pairs with the look in idle.linger.
         words[lay.H_SOON] = until_ns
         fence()
+        idle = False
         for worker, block in enumerate(blocks):
-            if count <= 0:
-                return
-            if words[block + lay.B_STATE] == lay.PARKED:
+            state = words[block + lay.B_STATE]
+            idle = idle or state in lay.IDLE
+            if state == lay.PARKED and count > 0:
                 self._bells[worker].wake()
                 count -= 1
+        return idle
 
     def _wake(self, worker: int) -> None:
         """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.

@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.02
 
 
 _LEAD_LEAST_S: Final = 0.000_1
-_LEAD_MOST_S: Final = 0.001
+_LEAD_MOST_S: Final = 0.000_5
 """Seconds before its time at which it wakes; at most so long it keeps a core busy for each."""
 
 
@@ -130,8 +130,10 @@ class Dispatcher:
             late = clock.monotonic() - until + lead
             # Up at once, down slowly: one in a hundred is to be on time, too.
             self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, late * 1.25, lead * 0.98))
-        if clock.monotonic() < until:
-            desk.expect(until)
+        left = until - clock.monotonic()
+        if left > 0 and not desk.expect(until):
+            bell.wait(left)  # all workers are busy: they need this core more
+            return
         while clock.monotonic() < until and not bell.is_rung():
             os.sched_yield()
 
