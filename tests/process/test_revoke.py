@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+import os
+import signal
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
+from mpsched._pool.limits import stopped
 from mpsched._tasks import state as st
 from mpsched.errors import TaskTimeout
 from tests.support import crash_calls as calls
-from tests.support.pools import DEADLINE_S, pool, wait_until
+from tests.support.pools import DEADLINE_S, pids, pool, wait_until
 
 if TYPE_CHECKING:
     import random
@@ -21,6 +25,11 @@ HOLDS_THE_GIL = range(30_000_000)
 """Adding these up takes most of a second, in one call of C code: no other thread runs meanwhile."""
 
 
+def has_begun(future: Future[int]) -> bool:
+    """Whether a worker has started a call."""
+    return future.running() or future.done()
+
+
 def claimed_behind_a_long_call(
     ex: mpsched.WorkStealingExecutor,
 ) -> tuple[Future[int], list[Future[int]]]:
@@ -30,10 +39,16 @@ def claimed_behind_a_long_call(
         # Tiny ones, so that many are claimed at once.
         for future in [ex.submit(operator.add, 1, n) for n in range(500)]:
             future.result(DEADLINE_S)
-        before = [ex.submit(operator.add, 1, n) for n in range(4)]
-        long = ex.submit(sum, HOLDS_THE_GIL)
-        behind = [ex.submit(operator.add, 1, n) for n in range(30)]
-        wait_until(before[-1].done, "the worker has begun")
+        # All of them lie in its inbox before it looks.
+        (worker,) = pids(ex)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            wait_until(functools.partial(stopped, worker), "a stopped worker")
+            long = ex.submit(sum, HOLDS_THE_GIL)
+            behind = [ex.submit(operator.add, 1, n) for n in range(30)]
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        wait_until(functools.partial(has_begun, long), "the worker has begun")
         claimed = [
             future
             for future in behind
