@@ -92,7 +92,7 @@ class Extra:
 
 
 # The whole order (TIMER-1), for where times are equal: (run_at, -priority, version, the entry).
-Item: TypeAlias = tuple[float, int, int, Entry]
+Item: TypeAlias = tuple[float, float, int, Entry]
 
 
 def item_of(entry: Entry) -> Item:

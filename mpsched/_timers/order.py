@@ -46,9 +46,8 @@ class ReadyQueue(Protocol):
     def __len__(self) -> int: ...
 
 
-@final
-class ByTime:
-    """The heap's own order, for what is due: the queue of a group."""
+class _ByKey:
+    """A heap of (three that decide, entry); versions differ, so entries are not compared."""
 
     __slots__ = ("_heap", "ages", "skipped")
 
@@ -56,9 +55,6 @@ class ByTime:
         self.ages = False
         self._heap: list[Item] = []
         self.skipped = 0
-
-    def admit(self, entry: Entry, since: float) -> None:
-        heappush(self._heap, item_of(entry))
 
     def first(self) -> Entry | None:
         heap = self._heap
@@ -86,21 +82,29 @@ class ByTime:
 
 
 @final
-class ByPriority:
+class ByTime(_ByKey):
+    """The heap's own order, for what is due: the queue of a group."""
+
+    __slots__ = ()
+
+    def admit(self, entry: Entry, since: float) -> None:
+        heappush(self._heap, item_of(entry))
+
+
+@final
+class ByPriority(_ByKey):
     """Highest priority first; with aging, a priority that grows while its owner waits.
 
     The grown priority at time t is `priority + aging * (t - since)`. Its order does not depend on t, so
     `-priority + aging * since` is a key that never changes, and nothing is sorted again.
     """
 
-    __slots__ = ("_aging", "_heap", "ages", "skipped")
+    __slots__ = ("_aging",)
 
     def __init__(self, aging: float = 0.0) -> None:
+        super().__init__()
         self._aging = aging
         self.ages = aging > 0
-        # (key, run_at, version, entry): versions differ, so entries are not compared.
-        self._heap: list[tuple[float, float, int, Entry]] = []
-        self.skipped = 0
 
     def admit(self, entry: Entry, since: float) -> None:
         key: float = entry.negated
@@ -110,30 +114,6 @@ class ByPriority:
             except OverflowError:  # an int that no float can hold: no wait makes up for that
                 key = math.inf if key > 0 else -math.inf
         heappush(self._heap, (key, entry, entry.version, entry))
-
-    def first(self) -> Entry | None:
-        heap = self._heap
-        while heap:
-            entry = heap[0][3]
-            if entry.state == PENDING:
-                return entry
-            heappop(heap)
-            self.skipped += 1
-        return None
-
-    def pop(self) -> Entry | None:
-        return None if self.first() is None else heappop(self._heap)[3]
-
-    def purge(self) -> None:
-        self._heap = [item for item in self._heap if item[3].state == PENDING]
-        heapify(self._heap)
-        self.skipped = 0
-
-    def entries(self) -> list[Entry]:
-        return [item[3] for item in self._heap]
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
 
 @final
