@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.scripts import run_script
 
 START = """
@@ -232,13 +230,11 @@ ready.wait()
     assert (result.rc, result.out, result.err) == (0, "SchedulerClosed\n", "")
 
 
-def test_exit_with_the_default_pool(start_method: str) -> None:
+def test_exit_with_the_default_pool() -> None:
     """`mpsched.run` and `mpsched.map` need no shutdown at all."""
-    if start_method != "forkserver":
-        pytest.skip("the default pool starts in the default way")
     result = run_script(
         program(
-            start_method,
+            "forkserver",  # of no pool here: the default one starts in the default way
             """
 print(mpsched.run(square, 3), mpsched.map(square, range(4)))
 """,
@@ -247,10 +243,8 @@ print(mpsched.run(square, 3), mpsched.map(square, range(4)))
     assert (result.rc, result.out, result.err) == (0, "9 [0, 1, 4, 9]\n", "")
 
 
-def test_exit_of_a_program_that_only_imports(start_method: str) -> None:
+def test_exit_of_a_program_that_only_imports() -> None:
     """Importing starts nothing."""
-    if start_method != "forkserver":
-        pytest.skip("nothing is started")
     result = run_script(
         """
 import mpsched, threading, os

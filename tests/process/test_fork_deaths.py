@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -205,7 +204,7 @@ def test_fork_roots_survive_workers_that_are_killed_all_the_time(seed: int) -> N
         try:
             patient = ex.options(retries=1000)
             roots = [patient.submit(calls.leaves, 6, number) for number in range(12)]
-            time.sleep(3.0)
+            wait_until(lambda: ex.stats().deaths > 15, "sixteen deaths")
         finally:
             stop.set()
             thread.join()
