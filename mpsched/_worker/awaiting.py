@@ -16,7 +16,7 @@ from mpsched._shm.words import fence
 from mpsched._tasks import state as st
 from mpsched._worker import away, contract, hot, long, outcome, publish, signals, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
-from mpsched._worker.hot import Floor, _done, pop, push, stack
+from mpsched._worker.hot import Floor, _done, pop, push
 from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _run_own(worker: Worker, record: Away, aside: list[Handle[Any]]) -> bool:
 def _newest_private(aside: list[Handle[Any]]) -> tuple[Away, Handle[Any]] | None:
     with away.fork_lock:
         while True:
-            top = stack[-1]
+            top = away.top()
             if type(top) is Floor:
                 return None
             pop()

@@ -312,15 +312,25 @@ def _keep_failure(handle: Handle[Any], problem: BaseException) -> None:
 
 
 def newest() -> object:
-    """Return the stack's newest entry, at least a Floor."""
-    while True:
-        try:
-            return stack[-1]
-        except IndexError:
-            if _leaving == threading.get_ident():
-                return _NO_FLOOR  # a finalizer or signal handler in the middle of `leave`
-            with fork_lock:  # the helper has the floor in its hand
-                continue
+    """Return the stack's newest entry, at least a Floor. Main thread."""
+    try:
+        return stack[-1]
+    except IndexError:
+        with fork_lock:  # the helper has the floor in its hand, or nobody has it any more
+            return top()
+
+
+def top() -> Any:
+    """Return the stack's newest entry, at least a Floor, which is put back if it is lost.
+
+    A join has the Floor in its hand for a moment, and a signal handler that raises there takes it along.
+    Main thread, `fork_lock` held.
+    """
+    if not stack:
+        if _leaving:
+            return _NO_FLOOR  # a finalizer or signal handler in the middle of `leave`
+        stack.appendleft(Floor(_serial))
+    return stack[-1]
 
 
 def leftover(below: object, *, run: bool = True) -> list[BaseException]:
@@ -343,18 +353,16 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
     while True:
         record = None
         with fork_lock:
-            if not stack:
-                break  # as in `newest`
-            top = stack[-1]
-            if top is below:
+            last = top()
+            if last is below or last is _NO_FLOOR:
                 break
-            if type(top) is Floor:
+            if type(last) is Floor:
                 record = _oldest_after(_serial_of(below))
                 if record is None:
                     break
-            elif type(top._fn) is Away and top._fn.kind == THREADED:
-                record = top._fn
-            elif (problem := _drop_stale(top)) is not NOTHING:
+            elif type(last._fn) is Away and last._fn.kind == THREADED:
+                record = last._fn
+            elif (problem := _drop_stale(last)) is not NOTHING:
                 if problem is not None:
                     private.append(problem)
                 continue
@@ -367,11 +375,11 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
                 )
             if not run:
                 why = dropped or RecursionError("its parent ran into the end of the stack")
-                cancel(top if record is None else record, why)
+                cancel(last if record is None else record, why)
                 continue
         try:
             if record is None:
-                top.join()
+                last.join()
             else:
                 record.outcome()
         except BaseException as problem:
@@ -385,9 +393,9 @@ def leftover(below: object, *, run: bool = True) -> list[BaseException]:
     return failures
 
 
-def _drop_stale(top: Any) -> Any:
-    """Pop `top`, the newest, if it is not plain; return its untold error or None; else NOTHING."""
-    fn = top._fn
+def _drop_stale(last: Any) -> Any:
+    """Pop `last`, the newest, if it is not plain; return its untold error or None; else NOTHING."""
+    fn = last._fn
     if fn is _done:
         pop()
         return None
@@ -475,6 +483,9 @@ def _leave() -> Away | None:
             floor = stack.popleft()
         except IndexError:
             return None  # the main thread has the floor in its hand, and nothing else is there
+        if type(floor) is not Floor:  # as in `top`
+            stack.appendleft(floor)
+            floor = Floor(_serial)
         _serial = floor.serial
         try:
             record, plain = _take_oldest()
@@ -488,8 +499,11 @@ def _leave() -> Away | None:
 def _take_oldest() -> tuple[Away | None, bool]:
     """Take what is oldest off the stack; return (its record, whether it was plain)."""
     global _serial
+    handle: Any = None
     try:
-        handle = stack.popleft()
+        # (One that was put back while a finalizer ran in the middle of a join is there twice.)
+        while handle is None or type(handle) is Floor:
+            handle = stack.popleft()
     except IndexError:
         return None, False
     _serial += 1
@@ -534,11 +548,12 @@ def cancel(child: Handle[Any] | Away, why: BaseException) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global fork_lock, wait, published_is_done, cancel_published, advance, is_cancelled
+    global fork_lock, wait, published_is_done, cancel_published, advance, is_cancelled, _serial
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()
     stack.append(Floor(0))
+    _serial = 0
     opened.clear()
     wait, published_is_done = _wait_in_vain, lambda _record: False
     cancel_published, advance, is_cancelled = _nothing_published, _stay, _never
@@ -560,39 +575,3 @@ def is_elsewhere(handle: Handle[Any]) -> bool:
     """Whether a child that has not ended was given to others."""
     fn = handle._fn
     return type(fn) is Away and fn.kind == PUBLISHED and not published_is_done(fn)
-
-
-_PHASES: Final = {
-    THREADED: "running",
-    PUBLISHING: "waiting",
-    PUBLISHED: "given to another worker",
-    PINNED: "waiting; it cannot be pickled",
-    INLINE: "running",
-    FETCHED: "done",
-    DONE: "done",
-    FAILED: "failed",
-}
-
-
-def phase_of(handle: Handle[Any]) -> str:
-    """Return what has become of a child, for its repr."""
-    fn = handle._fn
-    if type(fn) is Away:
-        return _PHASES[fn.kind]
-    return "done" if fn is _done else "waiting"
-
-
-def name_of(handle: Handle[Any]) -> str:
-    """Return the name of a child's function, for its repr."""
-    from mpsched._worker import long
-
-    record = handle._fn
-    call = record if type(record) is Away else None
-    fn = record if call is None else call.fn
-    if fn is None or fn is _done:
-        return "a child"
-    if call is None:
-        fn, _, _ = long.call_of(fn, handle._x, handle._rest)
-    else:
-        fn, _, _ = long.call_of(fn, call.x, call.rest)
-    return getattr(fn, "__qualname__", type(fn).__qualname__)

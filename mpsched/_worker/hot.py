@@ -175,7 +175,9 @@ class Handle(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        return f"<Handle of {away.name_of(self)}, {away.phase_of(self)}>"
+        from mpsched._worker import childrepr
+
+        return childrepr.describe(self)
 
 
 _code: Final = Handle.join.__code__

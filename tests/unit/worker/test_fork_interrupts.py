@@ -1,0 +1,107 @@
+"""A signal handler that raises in the middle of a join takes nothing along that others stand on."""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mpsched._worker import away, hot
+from mpsched._worker.hot import spawn
+from tests.support.forking import Elsewhere, root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+JOIN = hot._join.__code__
+
+
+class TimeIsUpError(Exception):
+    """What the handler raises."""
+
+
+@contextmanager
+def before_opcode(at: int) -> Iterator[list[int]]:
+    """Raise before the `at`-th bytecode (from 0) of joins; gives a list of the offsets that ran."""
+    seen: list[int] = []
+
+    def local(frame: FrameType, event: str, _arg: object) -> Any:
+        if event == "opcode":
+            seen.append(frame.f_lasti)
+            if len(seen) == at + 1:
+                raise TimeIsUpError
+        return local
+
+    def trace(frame: FrameType, _event: str, _arg: object) -> Any:
+        if frame.f_code is not JOIN:
+            return None
+        frame.f_trace_opcodes = True
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield seen
+    finally:
+        sys.settrace(before)
+
+
+def plainly(fn: Any, x: Any, rest: tuple[Any, ...]) -> int:
+    """Run a stolen child as another worker would, on a stack of its own."""
+    assert fn is tree
+    leaves: int = 2 ** rest[-1]
+    return leaves
+
+
+def tree(elsewhere: Elsewhere, rng: random.Random, depth: int) -> int:
+    """Return the leaves of a tree of which others take some children."""
+    if not depth:
+        return 1
+    left = spawn(tree, elsewhere, rng, depth - 1)
+    if rng.random() < 0.6:
+        elsewhere.take(plainly)
+    return tree(elsewhere, rng, depth - 1) + left.join()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fork_exception_before_each_bytecode_of_a_join(seed: int) -> None:
+    """The tree that was stopped is over; the next one in the same task is whole, and so is the stack."""
+    elsewhere = Elsewhere()
+
+    def parent(at: int) -> int:
+        with before_opcode(at) as seen, suppress(TimeIsUpError):
+            assert tree(elsewhere, random.Random(seed), 4) == 16
+        assert tree(elsewhere, random.Random(seed + 100), 4) == 16
+        return len(seen)
+
+    with root(elsewhere) as run:
+        run(
+            parent, -1
+        )  # CPython 3.12 shows the bytecodes of calls after the first that asks for them
+        count = run(parent, -1)
+        for at in range(count):
+            run(parent, at)
+    assert count > 40
+    assert elsewhere.taken > 0
+
+
+def test_fork_lost_floor_is_put_back() -> None:
+    """What a join had in its hand when the exception came is there again for whoever looks next."""
+    elsewhere = Elsewhere()
+
+    def parent() -> int:
+        hot.stack.clear()  # as after the exception
+        kept = away.newest()
+        assert isinstance(kept, hot.Floor)
+        hot.stack.clear()
+        handles = [spawn(abs, -n) for n in range(4)]
+        assert elsewhere.take(lambda fn, x, _rest: fn(x))
+        assert elsewhere.taken == 1
+        return sum(handle.join() for handle in handles)
+
+    with root(elsewhere) as run:
+        assert run(parent) == 6
