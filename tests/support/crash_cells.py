@@ -34,6 +34,14 @@ _DURING: Final[dict[str, Fault]] = {
 }
 """What has to have happened before a point is reached at all."""
 
+BEFORE_PARENT: Final[dict[str, Fault]] = {
+    # Workers die with a claim begun and nothing running: somebody has to repair it.
+    "ring.repair": Fault("ring.take.dirty", "kill", role="owner", hit=7, times=1000),
+    # Thieves die with a child that they have not started.
+    "trees.returned": Fault("steal.taken", "kill", role="thief", times=12),
+}
+"""The same for points of the parent, by how their names begin."""
+
 _WORK: Final[dict[str, dict[str, Any]]] = {
     "template.reaped": {"poison": True},
     "limit.ended": {"late": True},
