@@ -32,8 +32,8 @@ def test_crash_points_some_cells_lose_nothing(
     part: int, rng: random.Random, tmp_path: Path
 ) -> None:
     """A sample of the product below."""
-    struck = 0
-    for number in range(5):
+    number = struck = 0
+    while number < 5 or not struck:  # some are reached by luck alone
         point, role = rng.choice(PAIRS)
         cell = Cell(
             *(point, role, rng.choice(ACTIONS), rng.choice(WIDTHS)),
@@ -41,7 +41,7 @@ def test_crash_points_some_cells_lose_nothing(
             hit=rng.randint(1, 3),
         )
         struck += cell.run(tmp_path / str(number))
-    assert struck, f"nothing was struck in part {part}"
+        number += 1
 
 
 @pytest.mark.slow
@@ -91,7 +91,10 @@ def several(rng: random.Random, folder: Path) -> int:
 
 def test_crash_points_several_at_once_lose_nothing(rng: random.Random, tmp_path: Path) -> None:
     """Who recovers is struck as well: four faults in one pool, a few times."""
-    assert sum(several(rng, tmp_path / str(number)) for number in range(4))
+    number = struck = 0
+    while number < 4 or not struck:
+        struck += several(rng, tmp_path / str(number))
+        number += 1
 
 
 @pytest.mark.slow
