@@ -298,6 +298,11 @@ def hold_the_interpreter(length: int = 40) -> None:
     re.match(r"(a+)+$", "a" * length + "b")
 
 
+def hold_the_interpreter_until(started: str, fifo: str) -> int:
+    """Leave a file, then wait for a line from the test, in one call of C code that keeps the GIL."""
+    return int(ctypes.PyDLL(None).system(f"touch '{started}'; read line <'{fifo}'".encode()))
+
+
 def pid_of(_item: Any) -> int:
     return os.getpid()
 
