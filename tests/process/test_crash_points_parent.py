@@ -51,8 +51,8 @@ def test_crash_points_are_all_reached() -> None:
     faults = (
         # For who repairs, and for home, which hears that a thief is dead.
         Fault("ring.take.dirty", "kill", role="owner", hit=9, times=20),
-        Fault("steal.taken", "kill", role="thief", hit=7, times=3),
-        Fault("steal.running", "kill", role="thief", hit=3, times=3),
+        Fault("steal.running", "kill", role="thief", hit=1, times=2),
+        Fault("steal.taken", "kill", role="thief", hit=2, times=6),
     )
     with FaultPlan(*faults) as plan:
         result = run_script(PROGRAM, args=["everywhere"], env=plan.environment(), timeout=_HANG_S)
