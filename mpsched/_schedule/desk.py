@@ -447,8 +447,9 @@ class Desk(HandOut):
         """Have the pool dispatch what was handed to it. No lock is held."""
         pool = self.pool
         assert pool is not None
-        pool.leader.outsider()
         pool.dispatcher.pump()
+        # After it: the pool's own thread, which may wake by this, would compete with it for the GIL.
+        pool.leader.outsider()
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)
 
