@@ -378,6 +378,13 @@ def note_and_nap(log: str, seconds: float) -> float:
     return nap(seconds)
 
 
+def note_and_hold(log: str, folder: str, name: str) -> str:
+    """Note that it runs, then wait until the test lets it go on."""
+    write_line(log, "started")
+    wait_for_file(Path(folder, f"{name}.go"))
+    return name
+
+
 def note_and_be_stubborn(log: str, folder: str, name: str) -> None:
     """Note that it runs, then run for ever, whatever is raised."""
     write_line(log, "started")
