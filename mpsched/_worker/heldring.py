@@ -63,13 +63,16 @@ class HeldRing:
             worker.ring_lock.release()
         if kind is Damaged:
             # In a task, which might catch it; and a join would come back here for ever.
-            _end_damaged()
+            end_damaged()
 
 
-def _end_damaged() -> NoReturn:
-    """End this process because of what it has found in the segment; the parent finds it as well."""
+def end_damaged(problem: Damaged | None = None) -> NoReturn:
+    """End this process because of what it has found in the segment: `problem`, or what is being raised."""
     import traceback
 
-    traceback.print_exc()
+    if problem is None:
+        traceback.print_exc()
+    else:
+        traceback.print_exception(problem)
     sys.stderr.flush()
     os._exit(1)
