@@ -249,14 +249,15 @@ class Dispatcher:
         # Before the bells; pairs with the look in idle.linger.
         words[lay.H_SOON] = until_ns
         fence()
-        idle = False
-        for worker, block in enumerate(blocks):
-            state = words[block + lay.B_STATE]
-            idle = idle or state in lay.IDLE
+        states = [words[block + lay.B_STATE] for block in blocks]
+        count -= states.count(
+            lay.LINGERING
+        )  # they are awake, and look at the word before they park
+        for worker, state in enumerate(states):
             if state == lay.PARKED and count > 0:
                 self._bells[worker].wake()
                 count -= 1
-        return idle
+        return any(state in lay.IDLE for state in states)
 
     def _wake(self, worker: int) -> None:
         """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.

@@ -116,7 +116,8 @@ def linger(worker: Worker) -> bool:
     """
     forks = ask(worker)
     inbox, clock = worker.inbox, time.monotonic_ns
-    soon = min(worker.words[lay.H_SOON], clock() + _SOON_NS)
+    word = worker.words[lay.H_SOON]
+    soon = min(word, clock() + _SOON_NS)
     short = 0 < worker.recent_ns < worker.settings.linger_s * 1e9
     if not forks and not short and soon <= clock():
         worker.words[worker.block + lay.B_WAITS] = 0
@@ -131,7 +132,11 @@ def linger(worker: Worker) -> bool:
         words[state] = lay.LINGERING
         while not len(inbox) and not (forks and _children_seen(worker)):
             if clock() >= until:
-                return False
+                # The parent counts on who lingers, and may expect something else by now.
+                word, seen = words[lay.H_SOON], word
+                until = min(word, clock() + _SOON_NS)
+                if word == seen or until <= clock():
+                    return False
             os.sched_yield()
     finally:
         words[state] = lay.AWAKE

@@ -196,3 +196,45 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
     assert len(worker._take(worker.inbox, 9, wait=True)) == 1
     assert not idle.linger(worker)  # it ended by itself
     quiet.close()
+
+
+def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parent counts on it and rings nobody else; once nothing new is expected, it parks."""
+    quiet = QuietPool()
+    worker, words = quiet.workers[0], quiet.segment.words
+    words[lay.H_SOON] = time.monotonic_ns() + 1_000_000_000
+    now = [time.monotonic_ns()]
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(state(quiet, 0))
+        now[0] += 4_000_000  # two looks and it has waited its time
+        if len(looks) == 2:
+            assert quiet.dispatcher.expect(now[0] + 3_000_000, 1)
+
+    monkeypatch.setattr("os.sched_yield", look)
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+    assert not idle.linger(worker)
+    assert looks == [lay.LINGERING] * 3
+    assert not quiet.bells[0].wait(0)
+    assert state(quiet, 0) == lay.AWAKE
+    quiet.close()
+
+
+def test_workers_that_linger_are_counted_before_others_are_woken() -> None:
+    """One is expected, one is awake: nobody is rung. Two are: one more."""
+    quiet = QuietPool()
+    words = quiet.segment.words
+    for worker, what in enumerate((lay.PARKED, lay.LINGERING)):
+        words[quiet.layout.block(worker) + lay.B_STATE] = what
+    assert quiet.dispatcher.expect(1, 1)
+    assert not quiet.bells[0].wait(0)
+    assert quiet.dispatcher.expect(1, 2)
+    assert quiet.bells[0].wait(0)
+    words[quiet.layout.block(0) + lay.B_STATE] = lay.AWAKE
+    assert quiet.dispatcher.expect(1, 1)
+    words[quiet.layout.block(1) + lay.B_STATE] = lay.AWAKE
+    assert not quiet.dispatcher.expect(1, 1)
+    quiet.close()
