@@ -132,7 +132,7 @@ def linger(worker: Worker) -> bool:
         words[state] = lay.LINGERING
         while not len(inbox) and not (forks and _children_seen(worker)):
             if clock() >= until:
-                # The parent counts on who lingers, and may expect something else by now.
+                # The parent may expect something else by now.
                 word, seen = words[lay.H_SOON], word
                 until = min(word, clock() + _SOON_NS)
                 if word == seen or until <= clock():

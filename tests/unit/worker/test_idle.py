@@ -201,7 +201,7 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
 def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The parent counts on it and rings nobody else; once nothing new is expected, it parks."""
+    """Once nothing new is expected, it parks."""
     quiet = QuietPool()
     worker, words = quiet.workers[0], quiet.segment.words
     words[lay.H_SOON] = time.monotonic_ns() + 1_000_000_000
@@ -223,18 +223,23 @@ def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
     quiet.close()
 
 
-def test_workers_that_linger_are_counted_before_others_are_woken() -> None:
-    """One is expected, one is awake: nobody is rung. Two are: one more."""
+@pytest.mark.parametrize("long", [False, True])
+def test_worker_is_woken_for_what_is_expected_unless_others_need_the_cores(long: bool) -> None:
+    """One works for long, one waits for the moment: on two cores a third one would keep it from its work."""
     quiet = QuietPool()
-    words = quiet.segment.words
-    for worker, what in enumerate((lay.PARKED, lay.LINGERING)):
+    words, dispatcher = quiet.segment.words, quiet.dispatcher
+    for worker, what in enumerate((lay.PARKED, lay.AWAKE)):
         words[quiet.layout.block(worker) + lay.B_STATE] = what
-    assert quiet.dispatcher.expect(1, 1)
-    assert not quiet.bells[0].wait(0)
-    assert quiet.dispatcher.expect(1, 2)
+    if long:
+        dispatcher.note_times(5e6, 0.0)
+        dispatcher._cores = 2
+        assert dispatcher.expect(17, 1)
+        assert not quiet.bells[0].wait(0)
+        assert words[lay.H_SOON] == 0
+        dispatcher._cores = 3
+    assert dispatcher.expect(17, 1)
     assert quiet.bells[0].wait(0)
+    assert words[lay.H_SOON] == 17
     words[quiet.layout.block(0) + lay.B_STATE] = lay.AWAKE
-    assert quiet.dispatcher.expect(1, 1)
-    words[quiet.layout.block(1) + lay.B_STATE] = lay.AWAKE
-    assert not quiet.dispatcher.expect(1, 1)
+    assert not dispatcher.expect(17, 1)
     quiet.close()
