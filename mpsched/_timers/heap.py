@@ -289,7 +289,7 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - `not_nan`, without its call
             not_nan(now)
-        if not self._plain or self._front:
+        if self._front or self._ties or not self._plain:
             first = self._first_due(now)
             if first is None:
                 return self._wait(now)
@@ -341,27 +341,37 @@ class VersionedTimerHeap(TimerBook):
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
         not_nan(now)
         taken: list[Due] = []
-        heap, active, queue = self._heap, self._active, self._queue
+        heap, ties, active, queue = self._heap, self._ties, self._active, self._queue
         while len(taken) < most:
-            if not self._plain or self._front:
+            if self._front or not self._plain:
                 first = self._first_due(now)
                 if first is None:
                     break
                 taken.append(self._claimed(first))
                 continue
             # As in `next`.
-            if not heap:
+            if ties:
+                entry = ties[-1]
+                if entry.state or entry > now or (heap and heap[0] <= entry):
+                    first = self._first_due(now)
+                    if first is None:
+                        break
+                    entry = first
+                else:
+                    ties.pop()
+            elif not heap:
                 break
-            entry = heap[0]
-            if entry.state:
+            else:
+                entry = heap[0]
+                if entry.state:
+                    heappop(heap)
+                    queue.stale -= 1
+                    continue
+                if entry > now:
+                    break
                 heappop(heap)
-                queue.stale -= 1
-                continue
-            if entry > now:
-                break
-            heappop(heap)
-            if heap and heap[0] == entry:
-                entry = queue.untie(entry)
+                if heap and heap[0] == entry:
+                    entry = queue.untie(entry)
             if queue.stale > STALE_LEFT:
                 queue.sweep()
             if entry.extra is not None:
