@@ -118,9 +118,9 @@ def uts_each(run: Run) -> float:
     return uts(run, kernels.uts_all_recursive, kernels.uts_all_each)
 
 
-@SUITE.measure("UTS T3, every child a task: T_S / T_2, T_S a loop with a stack", "x", (OURS,))
+@SUITE.measure("UTS T3, every child a task, against a loop: T_S / T_2", "x", (OURS,))
 def uts_each_by_loop(run: Run) -> float:
-    """What remains against a program that somebody has rewritten without recursion."""
+    """T_S is a loop with a stack of its own: what remains against a program without recursion."""
     return uts(run, kernels.uts_all_plain, kernels.uts_all_each)
 
 
@@ -235,7 +235,7 @@ def product(run: Run) -> float:
     return float(statistics.median(ratios))
 
 
-@SUITE.measure("matrix product 1024, two processes without a pool: T_S / T_2", "x", (OURS,))
+@SUITE.measure("matrix product 1024, two processes without a pool: T_S / T", "x", (OURS,))
 def product_side_by_side(run: Run) -> float:
     """What the machine gives: half of the rows in each of two processes, which begin at the same time.
 
