@@ -62,8 +62,8 @@ _CHANCE: Final = 1.5
 """Chunks whose samples differ by less than three standard deviations, which are at most so much divided by
 the root of the sample's size, are taken for equal: then the estimate is off by a thousandth, not a hundredth."""
 
-_PIECE: Final = 1 << 18
-"""Values to exchange that are worth a child: it takes half a millisecond to exchange them."""
+_PIECE: Final = 1 << 19
+"""Values to exchange that are worth a child: it takes a millisecond to exchange them."""
 
 _CACHED: Final = 1 << 13  # values exchanged at once, so that they are still in the cache
 
