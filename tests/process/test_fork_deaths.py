@@ -140,7 +140,9 @@ def test_fork_limit_of_a_root_ends_all_of_it_and_no_other_root(tmp_path: Path) -
     with pool(3) as ex:
         other = ex.submit(crash_calls.hold, str(tmp_path), "other")
         wait_for_holders(tmp_path, "other")
-        root = ex.options(timeout=0.5).submit(calls.holding_both, str(tmp_path))
+        # The limit counts from the root's start, and its child has to be taken before it is over.
+        wait_until(lambda: all(map(alive, pids(ex))), "three workers")
+        root = ex.options(timeout=2.0).submit(calls.holding_both, str(tmp_path))
         found = wait_for_holders(tmp_path, "other", "child")
         assert isinstance(root.exception(DEADLINE_S), TaskTimeout)
         assert not alive(found["child"])

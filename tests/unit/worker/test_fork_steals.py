@@ -207,10 +207,13 @@ def test_linger_leaves_what_somebody_else_has_taken(
     publish.give_all()
     monkeypatch.setattr(stolen, "take", lambda *_: None)
     assert idle.linger(thief) == idle.CAME
+    assert quiet.segment.words[thief.block + lay.B_WAITS] == lay.WAITS_ANY
     quiet.push(0)
     monkeypatch.undo()
     assert idle.linger(thief) == idle.CAME
     assert quiet.segment.words[thief.block + lay.B_CHILDREN_RUN] == 0
+    assert thief.find_work()
+    assert quiet.segment.words[thief.block + lay.B_WAITS] == 0
     assert handle.join() == 1
 
 
