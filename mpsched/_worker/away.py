@@ -562,15 +562,8 @@ def cancel(child: Handle[Any] | Away, why: BaseException) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global \
-        fork_lock, \
-        wait, \
-        take_plain, \
-        published_is_done, \
-        cancel_published, \
-        advance, \
-        is_cancelled, \
-        _serial
+    global fork_lock, wait, take_plain, published_is_done, cancel_published
+    global advance, is_cancelled, _serial
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()

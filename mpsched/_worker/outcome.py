@@ -273,9 +273,9 @@ def _error(
     worker: Worker, handle: int, problem: BaseException, note: str
 ) -> tuple[int, bytes, object]:
     table = worker.table
-    # The root's number, as in the note: that of an entry means nothing to anybody else.
-    ident = table.ident[table.place[handle]]
-    data = failure.encode_exception(problem, task_id=ident, note=note)
+    # The root's name, as in the note: that of an entry means nothing to anybody else.
+    name = worker.name_of(table.place[handle])
+    data = failure.encode_exception(problem, task_id=name, note=note)
     if len(data) <= worker.table.child_bytes:
         return ch.O_ERROR, data, None
     short, files = _in_files(worker, data, [])

@@ -29,8 +29,8 @@ _TINY_NS: Final = 20_000
 _TRIED: Final = 32
 """Children that take less elsewhere are tiny, once so many outcomes are here."""
 
-_FREE_NS: Final = 200_000
-"""What it may spend before that is looked at."""
+_FREE_NS: Final = 500_000
+"""What it may spend before that is looked at: some children when they are published for the first time."""
 
 _COARSE_NS: Final = 200_000
 """Children that take longer elsewhere are published before somebody asks."""

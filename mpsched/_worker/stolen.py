@@ -173,7 +173,10 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     if record.error is None:
         return record, ""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-    return record, f"child of task {table.ident[handle]}: {failure.short_call(name, args, kwargs)}"
+    return (
+        record,
+        f"child of task {worker.name_of(handle)}: {failure.short_call(name, args, kwargs)}",
+    )
 
 
 def end_run(worker: Worker, key: int) -> None:

@@ -21,7 +21,7 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
-from mpsched._tasks import state as st
+from mpsched._tasks import origin, state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
@@ -141,10 +141,17 @@ class Worker:
         ident = self.table.ident[handle]
         attempt = (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
         made = self._context
-        if made is None or (made.task_id, made.attempt) != (ident, attempt):
+        if made is None or not made.is_of(ident, attempt):
             made = self._context = TaskContext(self, handle, ident, attempt, self.seed)
-            made.version = self.version
+            scheduled = origin.of(self.table, handle)
+            if scheduled is not None:
+                made.version, made.task_id = scheduled.version, scheduled.task_id
         return made
+
+    def name_of(self, handle: int) -> str:
+        """Return what messages call the root of an entry: its scheduler's id, or its number."""
+        scheduled = origin.of(self.table, handle)
+        return str(self.table.ident[handle]) if scheduled is None else scheduled.label
 
     # --- finding work -----------------------------------------------------------------------------
 
