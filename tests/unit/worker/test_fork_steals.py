@@ -9,7 +9,7 @@ import pytest
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import children as ch, state as st
-from mpsched._worker import awaiting, contract, hot, idle, outcome, publish, stolen
+from mpsched._worker import awaiting, contract, hot, idle, publish, stolen
 from mpsched.errors import DecodeError
 from tests.support.quiet_pool import QuietPool
 from tests.unit.worker.test_fork_parking import home_of
@@ -112,7 +112,6 @@ def test_steal_of_a_function_that_is_gone_fails_as_undecodable(
     quiet, worker = home
     handle = hot.spawn(noted, 1)
     publish.give_all()
-    monkeypatch.setattr(outcome, "_found", {})
     monkeypatch.delattr(f"{__name__}.noted")
     entry = stolen.take(quiet.workers[0], worker.index)
     assert entry is not None
