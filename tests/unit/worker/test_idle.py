@@ -184,6 +184,9 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
         if len(looks) == 3:
             push_to_own(quiet)
 
+    assert idle._SOON_NS == 5_000_000
+    # This test may be put aside for longer.
+    monkeypatch.setattr(idle, "_SOON_NS", 60_000_000_000)
     monkeypatch.setattr("os.sched_yield", look)
     assert not idle.linger(worker)
     assert looks == []
