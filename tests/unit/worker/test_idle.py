@@ -195,5 +195,6 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
     assert looks == [lay.LINGERING] * 3
     assert state(quiet, 0) == lay.AWAKE
     assert len(worker._take(worker.inbox, 9, wait=True)) == 1
+    monkeypatch.setattr(idle, "_SOON_NS", 1)
     assert not idle.linger(worker)  # it ended by itself
     quiet.close()
