@@ -32,7 +32,6 @@ from mpsched._worker.heldring import HeldRing
 if TYPE_CHECKING:
     import socket
 
-    from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
     from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
@@ -81,6 +80,8 @@ class Worker:
         self.table = TaskTable(segment.bytes, segment.words, layout)
         self.deques = [Deque(segment.words, layout, w) for w in range(layout.workers)]
         self.deque = self.deques[index]
+        self._waiting = [HeldRing(self, ring, wait=True) for ring in self.deques]
+        self._trying = [HeldRing(self, ring, wait=False) for ring in self.deques]
         self.children = Children(self.table, layout, index)
         self.published: dict[int, Away] = {}
         self.kept: dict[int, Kept] = {}
@@ -229,7 +230,7 @@ class Worker:
                 locks.release(which)
                 self.in_section = 0
 
-    def ring(self, ring: Ring, *, wait: bool = True) -> HeldRing:
+    def ring(self, ring: Deque, *, wait: bool = True) -> HeldRing:
         """Hold the lock of a ring of children, which is repaired. Main or helper thread.
 
         Gives False, and nothing is held, if it was taken and `wait` is false.
@@ -237,7 +238,7 @@ class Worker:
         Raises:
             RuntimeError: This thread is in such a section: a finalizer interrupted it.
         """
-        return HeldRing(self, ring, wait)
+        return (self._waiting if wait else self._trying)[ring.worker]
 
     def is_cancelled(self) -> bool:
         """Whether the root that runs was asked to stop, or is lost."""

@@ -27,6 +27,9 @@ _STDLIB_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserv
 # Threads that a library starts once per process and keeps, by class.
 _KEPT_THREADS = ("TMonitor",)  # tqdm's
 
+# Ten times what is promised for the processes of a killed program: the machine may be loaded.
+GRACE_S = 20.0
+
 _PROC = Path("/proc")
 _SHM = Path("/dev/shm")
 
@@ -58,7 +61,7 @@ def snapshot(run: str = "") -> Snapshot:
     )
 
 
-def left_since(before: Snapshot, *, run: str = "", grace_s: float = 2.0) -> list[str]:
+def left_since(before: Snapshot, *, run: str = "", grace_s: float = GRACE_S) -> list[str]:
     """Return a line for each thing held now and not before; wait up to `grace_s` for them to go.
 
     Child processes are counted and not compared by pid, since a pool that outlives a test may have
@@ -128,6 +131,11 @@ def _marked(run: str, pids: Iterable[int]) -> dict[int, str]:
 def processes_of_session(session: int) -> dict[int, str]:
     """Return pid -> command line of the live processes in a session."""
     return {pid: _command_line(pid) for pid, fields in _live().items() if fields[3] == str(session)}
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the live children of a process."""
+    return [child for child, fields in _live().items() if fields[1] == str(pid)]
 
 
 def _all_pids() -> list[int]:

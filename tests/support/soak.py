@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class Killer(threading.Thread):
     """Kills a worker of a pool now and then, chosen by a seed, while the block runs.
 
-    Unless it is `hasty` it waits until the pool has its full width again: on a machine that is busy with
-    something else workers would be killed before they can do anything, for ever.
+    It waits until the pool has its full width again: on a machine that is busy with something else workers
+    would be killed before they can do anything, for ever. With `done`, a count of what has come to its end, it
+    kills whoever is ready as soon as that has grown; and one time in eight whoever is there, at once.
 
     Attributes:
         kills: how many have died of it.
@@ -41,8 +42,7 @@ class Killer(threading.Thread):
         seed: int,
         spared: Callable[[], int] = int,
         most: int = 1 << 30,
-        *,
-        hasty: bool = False,
+        done: Callable[[], int] | None = None,
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.kills = 0
@@ -52,25 +52,33 @@ class Killer(threading.Thread):
         self._dice = random.Random(seed)
         self._spared = spared
         self._most = most
-        self._hasty = hasty
+        self._done = done
+        self._seen = -1
         self._over = threading.Event()
 
     def run(self) -> None:
         try:
             while self.kills < self._most and not self._over.wait(self._every_s):
-                if not (self._hasty or self._whole()):
-                    continue
                 spared = self._spared()
-                targets = [pid for pid in pools.pids(self._ex) if pid > 0 and pid != spared]
+                targets = [pid for pid in self._targets() if pid > 0 and pid != spared]
                 if targets:
                     self.kills += pools.kill(self._dice.choice(targets))
         except BaseException as problem:  # told in the test's own thread
             self.problem = problem
 
-    def _whole(self) -> bool:
+    def _targets(self) -> list[int]:
         supervisor: Any = self._ex._pool.supervisor  # type: ignore[union-attr]
-        width = len(pools.pids(self._ex))
-        return all(slot.ready for slot in supervisor._slots[:width])
+        slots = supervisor._slots[: len(pools.pids(self._ex))]
+        ready = [slot.pid for slot in slots if slot.ready]
+        if self._done is None:
+            return ready if len(ready) == len(slots) else []
+        if not self._dice.randrange(8):
+            return [slot.pid for slot in slots]
+        done = self._done()
+        if done == self._seen:
+            return []
+        self._seen = done
+        return ready
 
     def __enter__(self) -> Self:
         self.start()
