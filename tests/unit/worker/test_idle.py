@@ -198,6 +198,31 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
     quiet.close()
 
 
+def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once nothing new is expected, it parks."""
+    quiet = QuietPool()
+    worker, words = quiet.workers[0], quiet.segment.words
+    words[lay.H_SOON] = time.monotonic_ns() + 1_000_000_000
+    now = [time.monotonic_ns()]
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(state(quiet, 0))
+        now[0] += 4_000_000  # two looks and it has waited its time
+        if len(looks) == 2:
+            assert quiet.dispatcher.expect(now[0] + 3_000_000, 1)
+
+    monkeypatch.setattr("os.sched_yield", look)
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+    assert not idle.linger(worker)
+    assert looks == [lay.LINGERING] * 3
+    assert not quiet.bells[0].wait(0)
+    assert state(quiet, 0) == lay.AWAKE
+    quiet.close()
+
+
 @pytest.mark.parametrize("long", [False, True])
 def test_worker_is_woken_for_what_is_expected_unless_others_need_the_cores(long: bool) -> None:
     """One works for long, one waits for the moment: on two cores a third one would keep it from its work."""
