@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # rebuilt often. Larger: that many shells of 130 bytes lie in every heap.
 STALE_LEFT: Final = 64
 
-_FEW: Final = 16
-"""Ties that are put in order by a heap; more of them by a sort."""
+_FEW: Final = 64
+"""`front` has up to a quarter of what `ties` has, and of this; beyond that both are sorted together."""
 
 _version: Final = attrgetter("version")
 _negated: Final = attrgetter("negated")
@@ -35,7 +35,7 @@ class LazyQueue:
         heap: what waits for its time; without `ready` also what is due. In order of time alone. Always
             the same list, as are `front` and `ties`: the owner has them at hand.
         front: what came to the top of `heap` beside others of the same time: a heap in the whole order.
-        ties: the same, where many came at once: sorted, the first one last.
+        ties: the same, where there are many: sorted, the first one last.
         ready: what is due, in its own order, or None.
         stale: items, in all three, that are not PENDING. The owner counts up, and calls `sweep`.
         rebuilds: how often they were swept out.
@@ -123,22 +123,26 @@ class LazyQueue:
         return front[0][3]
 
     def _set_aside(self, found: list[Entry], time: float) -> None:
-        """Move what is at a time, which is that of the top of `heap`, to `front`, or many to `ties`.
+        """Move what is at a time, which is that of the top of `heap`, to `front`, or with all of that to `ties`.
 
         Args:
             found: what was taken out of `heap` already.
             time: theirs.
         """
-        heap, ties = self.heap, self.ties
+        heap, front, ties = self.heap, self.front, self.ties
         while heap and heap[0] == time:
             found.append(heappop(heap))
-        if ties or len(found) <= _FEW:
+        if 4 * (len(front) + len(found)) <= len(ties) + _FEW:
             for entry in found:
-                heappush(self.front, item_of(entry))
+                heappush(front, item_of(entry))
             return
-        # By version, then by priority: a sort is stable, and compares keys of one type in C.
+        found += ties
+        found += [item[3] for item in front]
+        # By version, then by priority, then by time: a sort is stable, and compares keys of one type in C.
         found.sort(key=_version, reverse=True)
         found.sort(key=_negated, reverse=True)
+        found.sort(reverse=True)
+        front.clear()
         ties[:] = found
 
     def _remove_first(self, first: Entry) -> None:
