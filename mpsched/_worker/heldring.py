@@ -68,10 +68,13 @@ class HeldRing:
             end_damaged()
 
 
-def end_damaged() -> NoReturn:
-    """End this process because of what it has found in the segment; the parent finds it as well."""
+def end_damaged(problem: Damaged | None = None) -> NoReturn:
+    """End this process because of what it has found in the segment: `problem`, or what is being raised."""
     import traceback
 
-    traceback.print_exc()
+    if problem is None:
+        traceback.print_exc()
+    else:
+        traceback.print_exception(problem)
     sys.stderr.flush()
     os._exit(1)

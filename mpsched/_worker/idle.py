@@ -109,7 +109,8 @@ def linger(worker: Worker) -> int:
     """
     forks = ask(worker)
     clock = time.monotonic_ns
-    soon = min(worker.words[lay.H_SOON], clock() + _SOON_NS)
+    word = worker.words[lay.H_SOON]
+    soon = min(word, clock() + _SOON_NS)
     short = 0 < worker.recent_ns < worker.settings.linger_s * 1e9
     if not forks and not short and soon <= clock():
         worker.words[worker.block + lay.B_WAITS] = 0
@@ -125,7 +126,7 @@ def linger(worker: Worker) -> int:
             # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
             # here is found by `park`.
             words[state] = lay.LINGERING
-            victim = _look(worker, forks, until)
+            victim = _look(worker, forks, until, word)
         finally:
             words[state] = lay.AWAKE
             words[worker.block + lay.B_WAITS] = 0
@@ -147,8 +148,11 @@ _NOBODY: Final = -1
 _PARENT: Final = -2
 
 
-def _look(worker: Worker, forks: bool, until: int) -> int:
-    """Return whose ring of children has something at last, or _PARENT, or _NOBODY when time is over."""
+def _look(worker: Worker, forks: bool, until: int, word: int) -> int:
+    """Return whose ring of children has something at last, or _PARENT, or _NOBODY when time is over.
+
+    `word` is what H_SOON was when `until` was set.
+    """
     words, inbox, clock = worker.words, worker.inbox, time.monotonic_ns
     rings = worker.deques[: words[lay.H_LIVE]] if forks else []
     ends = [(*ring.ends, ring.worker) for ring in rings if ring is not worker.deque]
@@ -159,7 +163,11 @@ def _look(worker: Worker, forks: bool, until: int) -> int:
             if words[head] != words[tail]:
                 return victim
         if clock() >= until:
-            return _NOBODY
+            # The parent may expect something else by now.
+            word, seen = words[lay.H_SOON], word
+            until = min(word, clock() + _SOON_NS)
+            if word == seen or until <= clock():
+                return _NOBODY
         os.sched_yield()
 
 

@@ -181,6 +181,6 @@ def strike_each(point: str, role: str, folder: Path, method: str = "") -> None:
         again = 0
         while not any(struck[1:]):
             again += 1
-            assert again <= 5, f"never reached: {point} as {role}"
+            assert again <= 20, f"never reached: {point} as {role}"
             cell = Cell(point, role, action, 2 * (1 + again % 2), method)
             struck.append(cell.run(folder / f"{action}-again{again}"))
