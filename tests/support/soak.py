@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class Killer(threading.Thread):
     """Kills a worker of a pool now and then, chosen by a seed, while the block runs.
 
-    Unless it is `hasty` it waits until the pool has its full width again: on a machine that is busy with
-    something else workers would be killed before they can do anything, for ever.
+    It waits until the pool has its full width again, or `least` workers that are ready, and stops after
+    `most`: on a machine that is busy with something else workers would be killed before they have done
+    anything, for ever.
 
     Attributes:
         kills: how many have died of it.
@@ -42,7 +43,7 @@ class Killer(threading.Thread):
         spared: Callable[[], int] = int,
         most: int = 1 << 30,
         *,
-        hasty: bool = False,
+        least: int | None = None,
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.kills = 0
@@ -52,13 +53,13 @@ class Killer(threading.Thread):
         self._dice = random.Random(seed)
         self._spared = spared
         self._most = most
-        self._hasty = hasty
+        self._least = least
         self._over = threading.Event()
 
     def run(self) -> None:
         try:
-            while self.kills < self._most and not self._over.wait(self._every_s):
-                if not (self._hasty or self._whole()):
+            while self.kills < self._most and not self._over.wait(self._pause_s()):
+                if not self._enough():
                     continue
                 spared = self._spared()
                 targets = [pid for pid in pools.pids(self._ex) if pid > 0 and pid != spared]
@@ -67,10 +68,14 @@ class Killer(threading.Thread):
         except BaseException as problem:  # told in the test's own thread
             self.problem = problem
 
-    def _whole(self) -> bool:
+    def _pause_s(self) -> float:
+        return self._every_s * self._dice.uniform(0.3, 1.7)
+
+    def _enough(self) -> bool:
         supervisor: Any = self._ex._pool.supervisor  # type: ignore[union-attr]
-        width = len(pools.pids(self._ex))
-        return all(slot.ready for slot in supervisor._slots[:width])
+        slots = supervisor._slots[: supervisor._pool.width]
+        least = len(slots) if self._least is None else self._least
+        return len([slot for slot in slots if slot.ready]) >= least
 
     def __enter__(self) -> Self:
         self.start()
