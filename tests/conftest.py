@@ -33,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=START_METHODS,
         help="run tests that take a start method with this one only",
     )
+    parser.addoption(
+        "--kills",
+        type=int,
+        default=10_000,
+        help="of workers at random in all, by test_soak_pool_survives_ten_thousand_kills",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._shm import layout as lay
-from mpsched._shm.words import fence
+from mpsched._shm.words import Damaged, fence
 from mpsched._tasks import state as st, table as tab
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ class Limits:
         return self._heap[0][0] if self._heap else None
 
     def check(self) -> None:
-        """Take the looks that are due."""
+        """Take the looks that are due.
+
+        Raises:
+            Damaged: A task says that it starts in the future: its limit would never come.
+        """
         now = time.monotonic()
         while self._heap and self._heap[0][0] <= now:
             _at, _n, task, attempt = heapq.heappop(self._heap)
@@ -87,6 +91,11 @@ class Limits:
         started = pool.table.started[handle] / 1e9
         if state != st.RUNNING or not started:
             return now + limit
+        if started > (clock := time.monotonic()):
+            raise Damaged(
+                f"{task.describe()} will have started {started - clock:,.3f} s from now: "
+                "something has written into the shared memory of this pool"
+            )
         over = started + limit
         if now < over:
             return over

@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._shm import layout as lay
-from mpsched._shm.words import fence
+from mpsched._shm.words import Damaged, fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, contract, hot, long, outcome, publish, signals, stolen
+from mpsched._worker import away, contract, heldring, hot, long, outcome, publish, signals, stolen
 from mpsched._worker.away import DONE, FAILED, FETCHED, INLINE, PINNED, PUBLISHED, PUBLISHING, Away
 from mpsched._worker.hot import Floor, _done, pop, push
 from mpsched.errors import TaskCancelled
@@ -27,6 +27,7 @@ _PATIENT_S: Final = 0.05
 """Seconds that a child may wait for another worker in the debug mode `steal`."""
 
 _ENDED: Final = frozenset({st.DONE, st.FAILED})
+_WITH_OTHERS: Final = frozenset({st.CLAIMED, st.RUNNING, st.DYING})
 
 _worker: Worker | None = None
 
@@ -36,6 +37,7 @@ def enter(worker: Worker) -> None:
     global _worker
     _worker = worker
     away.wait = wait
+    away.take_plain = take_plain
     away.published_is_done = is_done
     away.cancel_published = cancel
     away.is_cancelled = worker.is_cancelled
@@ -110,6 +112,32 @@ def wait(record: Away) -> None:
             signals.release()
 
 
+def take_plain(record: Away) -> bool:
+    """End a PUBLISHED child that is DONE with a value of a plain type; False if there is more to it. Main thread.
+
+    What `_step` and `tell` do, in one go, since nothing of the user's runs.
+    """
+    worker, entry = _worker, record.entry
+    if worker is None or entry < 0 or worker.table.state[entry] & 255 != st.DONE:
+        return False
+    held = signals.hold()
+    try:
+        with away.fork_lock:
+            if record.kind != PUBLISHED:
+                return False  # the helper has fetched it meanwhile
+            value = outcome.plain_value(worker, entry)
+            if value is outcome.ODD:
+                return False
+            away.opened.remove(record)
+            publish.taken(worker, record)
+            record.told = True
+            record.succeed(value)
+    finally:
+        if held:
+            signals.release()
+    return True
+
+
 def _let_others(worker: Worker, record: Away) -> None:
     """Give another worker time to take the child (`MPSCHED_DEBUG=steal`); all may be busy, though."""
     words, layout = worker.words, worker.config.layout
@@ -167,6 +195,8 @@ def _advance(worker: Worker, record: Away) -> int:
     if phase == st.QUEUED:
         with worker.ring(worker.deque):
             ours = worker.deque.take_back(entry)
+            if not ours and table.state[entry] == word:
+                raise _lost(worker, record, word)
         if ours:
             # crash-point: join.taken-back
             worker.words[worker.block + lay.B_TAKEN_BACK] += 1
@@ -185,7 +215,17 @@ def _advance(worker: Worker, record: Away) -> int:
         status = table.length[entry] & 0xFFFFFFFF
         status = status - (1 << 32) if status >> 31 else status
         publish.lose(worker, record, word >> 8, table.started[entry], status)
+    elif phase not in _WITH_OTHERS:
+        heldring.end_damaged(_lost(worker, record, word))
     return record.kind
+
+
+def _lost(worker: Worker, record: Away, word: int) -> Damaged:
+    """Return the error that says that nobody has a published child."""
+    return Damaged(
+        f"child {record.ident:#x} of worker {worker.index} has the state word {word:#x}, and is in nobody's "
+        "hands; something has written into the shared memory of this pool"
+    )
 
 
 def _run_own(worker: Worker, record: Away, aside: list[Handle[Any]]) -> bool:

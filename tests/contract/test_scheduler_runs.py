@@ -289,6 +289,18 @@ def test_history_tells_of_each_attempt(own: Scheduler) -> None:
     assert handle.seconds >= 0.01
 
 
+def test_history_has_the_end_of_what_died(own: Scheduler, gate: Gate) -> None:
+    """A killed worker measures nothing: the record has the moment at which its end was noticed."""
+    handle: Any = own.schedule("dies", after=0, fn=timed.die_after, args=(gate,))
+    gate.wait_for(1)
+    seen = own.now()
+    gate.open()
+    assert isinstance(handle.exception(HANG_S), mpsched.errors.WorkerDied)
+    (run,) = own.history("dies")
+    assert run.started is not None
+    assert run.started <= seen <= run.finished <= own.now()
+
+
 def test_history_and_status_are_bounded(default_pool: WorkStealingExecutor) -> None:
     """A scheduler that runs for ever does not grow."""
     with Scheduler(executor=default_pool, history=10) as s:

@@ -5,26 +5,29 @@ The parent's own threads are in test_crash_points_parent.py.
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mpsched.testing import Fault, FaultPlan
-from tests.support.crash_cells import Cell, pairs
+from tests.support.crash_cells import ACTIONS, Cell, pairs, strike_each, strike_some
+from tests.support.crash_forked import FORKED_PAIRS
 from tests.support.crash_scene import Scene
 from tests.support.pools import pool
+from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
+    import random
     from pathlib import Path
 
 PAIRS = pairs(("template", "newborn", "owner", "thief", "waiter", "helper"))
-ACTIONS = ("kill", "stop")
-WIDTHS = (1, 2, 4)
+FORKED = """
+    import logging, sys
+    from tests.support import crash_forked
 
-
-def method_of(point: str) -> str:
-    return "spawn" if point == "newborn.exec-tied" else "forkserver"
+    logging.disable()
+    crash_forked.main(sys.argv[1:])
+"""
 
 
 @pytest.mark.parametrize("part", range(5))
@@ -32,16 +35,7 @@ def test_crash_points_some_cells_lose_nothing(
     part: int, rng: random.Random, tmp_path: Path
 ) -> None:
     """A sample of the product below."""
-    number = struck = 0
-    while number < 5 or not struck:  # some are reached by luck alone
-        point, role = rng.choice(PAIRS)
-        cell = Cell(
-            *(point, role, rng.choice(ACTIONS), rng.choice(WIDTHS)),
-            method=method_of(point),
-            hit=rng.randint(1, 3),
-        )
-        struck += cell.run(tmp_path / str(number))
-        number += 1
+    strike_some(rng, PAIRS, 5, tmp_path)
 
 
 @pytest.mark.slow
@@ -52,21 +46,26 @@ def test_crash_points_each_cell_loses_nothing(point: str, role: str, tmp_path: P
     Futures are final, attempts ran once, what did not run at the kill did run, locks are free, the pool has
     its full width, and ends by itself.
     """
-    rng = random.Random(f"{point} {role}")
-    for action in ACTIONS:
-        struck = []
-        for workers in WIDTHS:
-            cell = Cell(
-                *(point, role, action, workers), method=method_of(point), hit=rng.randint(1, 2)
-            )
-            struck.append(cell.run(tmp_path / f"{action}{workers}"))
-        # With one worker there are no thieves; and who leaps over whom is a matter of luck.
-        again = 0
-        while not any(struck[1:]):
-            again += 1
-            assert again <= 5, f"never reached: {point} as {role}"
-            cell = Cell(point, role, action, 2 * (1 + again % 2), method=method_of(point))
-            struck.append(cell.run(tmp_path / f"{action}-again{again}"))
+    strike_each(point, role, tmp_path)
+
+
+def run_forked(*arguments: str, timeout: float) -> None:
+    """Run one of `crash_forked`'s programs, under a plan."""
+    with FaultPlan() as plan:
+        result = run_script(FORKED, args=arguments, env=plan.environment(), timeout=timeout)
+    assert (result.rc, result.out) == (0, "done\n"), result.out + result.err
+
+
+def test_crash_points_some_cells_of_forked_workers_lose_nothing(seed: int) -> None:
+    """A sample of the product below."""
+    run_forked("some", str(seed), "6", timeout=110)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("point", "role"), FORKED_PAIRS)
+def test_crash_points_each_cell_of_forked_workers_loses_nothing(point: str, role: str) -> None:
+    """The same product with the start method `fork`: the template is a fork of a program."""
+    run_forked("each", point, role, timeout=600)
 
 
 def several(rng: random.Random, folder: Path) -> int:
@@ -91,10 +90,7 @@ def several(rng: random.Random, folder: Path) -> int:
 
 def test_crash_points_several_at_once_lose_nothing(rng: random.Random, tmp_path: Path) -> None:
     """Who recovers is struck as well: four faults in one pool, a few times."""
-    number = struck = 0
-    while number < 4 or not struck:
-        struck += several(rng, tmp_path / str(number))
-        number += 1
+    assert sum(several(rng, tmp_path / str(number)) for number in range(4))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mpsched.testing import Fault, FaultPlan, crash_points
-from tests.support.crash_cells import pairs
+from tests.support.crash_cells import BEFORE_PARENT, pairs
 from tests.support.scripts import run_script
 
 if TYPE_CHECKING:
@@ -31,18 +31,11 @@ _HANG_S = 110.0
 
 CALLERS = [point for point, _ in pairs(["caller"])]
 SUPERVISORS = [point for point, _ in pairs(["supervisor"])]
-_BEFORE = {
-    # Workers die with a claim begun and nothing running: somebody has to repair it.
-    "ring.repair": Fault("ring.take.dirty", "kill", role="owner", hit=7, times=1000),
-    # Thieves die with a child that they have not started.
-    "trees.returned": Fault("steal.taken", "kill", role="thief", times=12),
-}
-"""What has to happen for a point to be reached at all."""
 
 
 def struck_by(*arguments: str, timeout: float = _HANG_S) -> set[tuple[str, str]]:
     """Run one of `crash_parent`'s programs; return which (point, action) has struck."""
-    faults = [fault for point, fault in _BEFORE.items() if any(point in a for a in arguments)]
+    faults = [fault for point, fault in BEFORE_PARENT.items() if any(point in a for a in arguments)]
     with FaultPlan(*faults) as plan:
         result = run_script(PROGRAM, args=arguments, env=plan.environment(), timeout=timeout)
     assert result.rc == 0, result.out + result.err
@@ -58,8 +51,8 @@ def test_crash_points_are_all_reached() -> None:
     faults = (
         # For who repairs, and for home, which hears that a thief is dead.
         Fault("ring.take.dirty", "kill", role="owner", hit=9, times=20),
-        Fault("steal.taken", "kill", role="thief", hit=7, times=3),
-        Fault("steal.running", "kill", role="thief", hit=3, times=3),
+        Fault("steal.running", "kill", role="thief", hit=1, times=2),
+        Fault("steal.taken", "kill", role="thief", hit=2, times=6),
     )
     with FaultPlan(*faults) as plan:
         result = run_script(PROGRAM, args=["everywhere"], env=plan.environment(), timeout=_HANG_S)

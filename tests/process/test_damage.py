@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mpsched._shm.layout import Layout
 
 SMALL = Settings(entries_per_worker=32, window=16, inbox_slots=32, result_ring_bytes=4096)
-AREAS = ("inboxes", "rings", "results", "entries", "functions")
+AREAS = ("inboxes", "rings", "results", "entries", "functions", "blocks")
 
 
 def places(layout: Layout, area: str) -> list[int]:
@@ -45,7 +45,11 @@ def places(layout: Layout, area: str) -> list[int]:
             first = layout.result(worker)
             found += [first + lay.R_HEAD, first + lay.R_TAIL]
             found += range(first + lay.RESULT_HEADER, first + lay.RESULT_HEADER + 64)
-    if area == "entries":
+        elif area == "blocks":
+            found += range(layout.block(worker), layout.block(worker) + lay.BLOCK_WORDS)
+    if area == "blocks":
+        found += range(lay.H_LIVE, lay.HEADER_WORDS)
+    elif area == "entries":
         for field in (layout.meta, layout.length, layout.place, layout.root, layout.below):
             found += range(field, field + layout.entries)
             found += range(field + layout.entries, field + layout.total, 7)

@@ -133,6 +133,11 @@ def processes_of_session(session: int) -> dict[int, str]:
     return {pid: _command_line(pid) for pid, fields in _live().items() if fields[3] == str(session)}
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the live children of a process."""
+    return [child for child, fields in _live().items() if fields[1] == str(pid)]
+
+
 def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()] if _PROC.is_dir() else []
 

@@ -70,6 +70,7 @@ class QuietPool:
 
     Attributes:
         workers: each worker's side; none of them runs anything by itself.
+        lost: ids of roots whose worker is dead, and whose children are waited for.
     """
 
     def __init__(self, width: int = 2, **settings: Any) -> None:
@@ -124,7 +125,11 @@ class QuietPool:
         self.limited = False
         self.forked = False
         self.runs: set[object] = set()
-        self.supervisor = SimpleNamespace(dozing=False)
+        self.lost: set[int] = set()
+        trees = SimpleNamespace(holds=lambda task: task.id in self.lost)
+        self.supervisor = SimpleNamespace(
+            dozing=False, burial=SimpleNamespace(trees=trees), pid_of=lambda _worker: 0
+        )
         self.as_pool = cast("Pool", self)
         self.leader = Leader(self.as_pool)
         self._ids = itertools.count(1)

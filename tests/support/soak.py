@@ -28,7 +28,8 @@ class Killer(threading.Thread):
 
     It waits until the pool has its full width again, or `least` workers that are ready, and stops after
     `most`: on a machine that is busy with something else workers would be killed before they have done
-    anything, for ever.
+    anything, for ever. With `done`, a count of what has come to its end, it kills whoever is ready as soon as
+    that has grown; and one time in eight whoever is there, at once.
 
     Attributes:
         kills: how many have died of it.
@@ -42,7 +43,7 @@ class Killer(threading.Thread):
         seed: int,
         spared: Callable[[], int] = int,
         most: int = 1 << 30,
-        *,
+        done: Callable[[], int] | None = None,
         least: int | None = None,
     ) -> None:
         super().__init__(name="killer", daemon=True)
@@ -54,15 +55,15 @@ class Killer(threading.Thread):
         self._spared = spared
         self._most = most
         self._least = least
+        self._done = done
+        self._seen = -1
         self._over = threading.Event()
 
     def run(self) -> None:
         try:
             while self.kills < self._most and not self._over.wait(self._pause_s()):
-                if not self._enough():
-                    continue
                 spared = self._spared()
-                targets = [pid for pid in pools.pids(self._ex) if pid > 0 and pid != spared]
+                targets = [pid for pid in self._targets() if pid > 0 and pid != spared]
                 if targets:
                     self.kills += pools.kill(self._dice.choice(targets))
         except BaseException as problem:  # told in the test's own thread
@@ -71,11 +72,20 @@ class Killer(threading.Thread):
     def _pause_s(self) -> float:
         return self._every_s * self._dice.uniform(0.3, 1.7)
 
-    def _enough(self) -> bool:
+    def _targets(self) -> list[int]:
         supervisor: Any = self._ex._pool.supervisor  # type: ignore[union-attr]
-        slots = supervisor._slots[: supervisor._pool.width]
-        least = len(slots) if self._least is None else self._least
-        return len([slot for slot in slots if slot.ready]) >= least
+        slots = supervisor._slots[: len(pools.pids(self._ex))]
+        ready = [slot.pid for slot in slots if slot.ready]
+        if self._done is None:
+            least = len(slots) if self._least is None else self._least
+            return ready if len(ready) >= least else []
+        if not self._dice.randrange(8):
+            return [slot.pid for slot in slots]
+        done = self._done()
+        if done == self._seen:
+            return []
+        self._seen = done
+        return ready
 
     def __enter__(self) -> Self:
         self.start()

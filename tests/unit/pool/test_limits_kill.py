@@ -11,6 +11,7 @@ from mpsched._pool.limits import Limits
 from mpsched._pool.options import Options
 from mpsched._pool.trees import Trees
 from mpsched._shm import layout as lay
+from mpsched._shm.words import Damaged
 from mpsched._tasks import state as st, table as tab
 from mpsched._worker import deliver
 from mpsched._worker.run import Runner
@@ -139,4 +140,15 @@ def test_limits_entry_that_another_task_has_now_is_not_killed_for() -> None:
     assert not limited.kills
     limited.look()
     assert not limited.condemned()
+    limited.close()
+
+
+def test_limits_of_a_task_that_starts_in_the_future_are_damaged() -> None:
+    """Its limit would never come."""
+    limited = Limited(-5)
+    table, handle = limited.pool.table, limited.task.handle
+    table.state[handle] = st.word(st.RUNNING, limited.index)
+    table.started[handle] = 1 << 62
+    with pytest.raises(Damaged, match="will have started"):
+        limited.look()
     limited.close()
