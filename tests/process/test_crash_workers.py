@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tests.support import crash_calls as calls
 from tests.support.pools import (
     DEADLINE_S,
     alive,
+    all_pids,
     assert_full_width,
     holders,
     kill,
@@ -26,11 +26,11 @@ from tests.support.pools import (
     wait_for_holders,
     wait_until,
 )
+from tests.support.soak import Killer
 
 if TYPE_CHECKING:
     import random
     from pathlib import Path
-    from typing import Self
 
 SMALL = Settings(
     entries_per_worker=32, window=16, inbox_slots=32, result_ring_bytes=4096, payload_bytes=2048
@@ -86,7 +86,7 @@ def test_task_that_ends_its_process_fails_with_the_exact_status(
 def test_death_of_an_idle_worker_is_not_seen_by_anybody() -> None:
     """Kill all workers while they sleep, again and again: the next task just runs."""
     with pool(2) as ex:
-        before = set(pids(ex))
+        before = set(all_pids(ex))
         for number in range(15):
             assert ex.submit(calls.identity, number).result(DEADLINE_S) == number
             for pid in pids(ex):
@@ -98,7 +98,7 @@ def test_death_of_an_idle_worker_is_not_seen_by_anybody() -> None:
 def test_pool_is_at_full_width_again_without_any_task(tmp_path: Path) -> None:
     """Killed idle workers are replaced at once, not when work comes."""
     with pool(3) as ex:
-        before = pids(ex)
+        before = all_pids(ex)
         ex.submit(calls.identity, 0).result(DEADLINE_S)
         for pid in before:
             kill(pid)
@@ -191,28 +191,6 @@ def test_waiters_of_every_kind_see_a_death() -> None:
         assert all(isinstance(future.exception(), WorkerDied) for future in futures)
 
 
-class Killer:
-    """Kills a random worker every few milliseconds, in a thread."""
-
-    def __init__(self, ex: mpsched.WorkStealingExecutor, rng: random.Random, pause_s: float):
-        self.kills = 0
-        self._ex, self._rng, self._pause_s = ex, rng, pause_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._rng.uniform(0.3, 1.7) * self._pause_s):
-            self.kills += kill(self._rng.choice(pids(self._ex)))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 def outcomes(futures: list[mpsched.Future[Any]]) -> list[Any]:
     """Return each future's result, or WorkerDied where it failed so; anything else is raised."""
     found: list[Any] = []
@@ -235,7 +213,7 @@ def check_under_fire(
     assert ex.submit(calls.identity, 1).result(DEADLINE_S) == 1
     failed = killed = 0
     while killed < kills:
-        with Killer(ex, rng, pause_s) as killer:
+        with Killer(ex, pause_s, rng.getrandbits(30), most=2 * kills, least=2) as killer:
             once = [ex.submit(calls.nap, 0.001 * (i % 3)) for i in range(300)]
             tiny = [ex.submit(calls.identity, i) for i in range(300)]
             # Results larger than a ring's record, which leave through the socket.
@@ -290,20 +268,9 @@ def test_random_kills_of_thieves_lose_no_task(rng: random.Random, tmp_path: Path
     with pool(4) as ex:
         busy = ex.submit(calls.hold, str(tmp_path), "busy")
         keep = wait_for_holders(tmp_path, "busy")["busy"]
-        stop = threading.Event()
-
-        def thieves() -> None:
-            while not stop.wait(rng.uniform(0.005, 0.03)):
-                kill(rng.choice([pid for pid in pids(ex) if pid != keep]))
-
-        killer = threading.Thread(target=thieves)
-        killer.start()
-        try:
+        with Killer(ex, 0.017, rng.getrandbits(30), lambda: keep, most=30, least=3):
             futures = [ex.options(retries=1000).submit(calls.nap, 0.0005) for _ in range(1500)]
             assert {future.result(DEADLINE_S) for future in futures} == {0.0005}
-        finally:
-            stop.set()
-            killer.join()
         release(tmp_path, "busy")
         assert busy.result(DEADLINE_S) == "busy"
         assert_full_width(ex, tmp_path)
@@ -313,7 +280,7 @@ def test_pool_that_is_dropped_while_workers_die_ends(rng: random.Random) -> None
     """Nobody holds the executor any more; its work is still done, and nothing of it is left."""
     ex = mpsched.WorkStealingExecutor(2)
     futures = [ex.submit(calls.nap, 0.002) for _ in range(100)]
-    victims = pids(ex)
+    victims = all_pids(ex)
     pool_behind = ex._pool
     del ex
     for pid in victims:
@@ -327,7 +294,7 @@ def test_shutdown_while_workers_are_killed_ends(rng: random.Random) -> None:
     for _ in range(3):
         with pool(3) as ex:
             futures = [ex.submit(calls.nap, 0.001) for _ in range(200)]
-            with Killer(ex, rng, 0.01):
+            with Killer(ex, 0.01, rng.getrandbits(30), most=30, least=2):
                 ex.shutdown()
             assert all(future.done() for future in futures)
             outcomes(futures)

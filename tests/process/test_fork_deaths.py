@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,12 +15,12 @@ from tests.support.pools import (
     assert_full_width,
     holders,
     kill,
-    pids,
     pool,
     release,
     wait_for_holders,
     wait_until,
 )
+from tests.support.soak import Killer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,26 +191,10 @@ def test_fork_shutdown_waits_for_children_elsewhere(tmp_path: Path) -> None:
 
 def test_fork_roots_survive_workers_that_are_killed_all_the_time(seed: int) -> None:
     """Whoever is killed whenever: with retries each root gives its one result."""
-    rng = random.Random(seed)
-    stop = threading.Event()
     with pool(3) as ex:
         expected = [calls.leaves_alone(6, number) for number in range(12)]
 
-        begun = time.monotonic()
-
-        def pause() -> float:
-            # Longer and longer: on a busy machine a worker needs seconds until it steals something.
-            return rng.uniform(0.01, 0.08) * (1 + time.monotonic() - begun)
-
-        def killer() -> None:
-            while not stop.wait(pause()):
-                victim = rng.choice(pids(ex))
-                if victim:
-                    kill(victim)
-
-        thread = threading.Thread(target=killer)
-        thread.start()
-        try:
+        with Killer(ex, 0.045, seed, most=60, least=2) as killer:
             patient = ex.options(retries=1000)
             roots: list[mpsched.Future[int]] = []
 
@@ -222,12 +203,8 @@ def test_fork_roots_survive_workers_that_are_killed_all_the_time(seed: int) -> N
                 if all(root.done() for root in roots):
                     more = range(len(roots), len(roots) + 2)
                     roots.extend(patient.submit(calls.leaves, 6, n % 12) for n in more)
-                stats = ex.stats()
-                return stats.deaths > 15 and stats.child_steals > 0
+                return killer.kills > 15 and ex.stats().child_steals > 0
 
-            wait_until(enough, "sixteen deaths, and a steal")
-        finally:
-            stop.set()
-            thread.join()
+            wait_until(enough, "sixteen kills, and a steal")
         for number, root in enumerate(roots):
             assert root.result(DEADLINE_S) == expected[number % 12]

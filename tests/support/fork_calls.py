@@ -317,11 +317,13 @@ def for_each_mark(table: NDArray[np.uint8], seconds: float, grain: int | None) -
     mpsched.parallel.for_each(item, range(len(table)), grain=grain)
 
 
-def who_runs(size: int, seconds: float) -> set[int]:
-    """Return which workers ran items of a loop."""
+def who_runs(size: int, width: int) -> set[int]:
+    """Return which workers ran items of a loop; none is over before `width` have begun."""
+    begun = mpsched.shared_array(size, "u1")
 
-    def item(_: int) -> int:
-        time.sleep(seconds)
+    def item(number: int) -> int:
+        begun[number] = 1
+        wait_until_marked(begun, width)
         worker = mpsched.current_worker()
         return -1 if worker is None else worker.index
 

@@ -74,6 +74,13 @@ def pids(ex: mpsched.WorkStealingExecutor) -> list[int]:
     return [worker.pid for worker in ex.stats().workers]
 
 
+def all_pids(ex: mpsched.WorkStealingExecutor) -> list[int]:
+    """Wait until each worker has a process; return them."""
+    return wait_until(  # type: ignore[no-any-return]
+        lambda: (found := pids(ex)) and all(found) and found, "a process of each worker"
+    )
+
+
 def alive(pid: int) -> bool:
     """Tell whether a process runs (one that waits to be reaped does not)."""
     return pid in leaks.live_pids()

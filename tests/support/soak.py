@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 class Killer(threading.Thread):
     """Kills a worker of a pool now and then, chosen by a seed, while the block runs.
 
-    It waits until the pool has its full width again: on a machine that is busy with something else workers
-    would be killed before they can do anything, for ever. With `done`, a count of what has come to its end, it
-    kills whoever is ready as soon as that has grown; and one time in eight whoever is there, at once.
+    It waits until the pool has its full width again, or `least` workers that are ready, and stops after
+    `most`: on a machine that is busy with something else workers would be killed before they have done
+    anything, for ever. With `done`, a count of what has come to its end, it kills whoever is ready as soon as
+    that has grown; and one time in eight whoever is there, at once.
 
     Attributes:
         kills: how many have died of it.
@@ -43,6 +44,7 @@ class Killer(threading.Thread):
         spared: Callable[[], int] = int,
         most: int = 1 << 30,
         done: Callable[[], int] | None = None,
+        least: int | None = None,
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self.kills = 0
@@ -52,13 +54,14 @@ class Killer(threading.Thread):
         self._dice = random.Random(seed)
         self._spared = spared
         self._most = most
+        self._least = least
         self._done = done
         self._seen = -1
         self._over = threading.Event()
 
     def run(self) -> None:
         try:
-            while self.kills < self._most and not self._over.wait(self._every_s):
+            while self.kills < self._most and not self._over.wait(self._pause_s()):
                 spared = self._spared()
                 targets = [pid for pid in self._targets() if pid > 0 and pid != spared]
                 if targets:
@@ -66,12 +69,16 @@ class Killer(threading.Thread):
         except BaseException as problem:  # told in the test's own thread
             self.problem = problem
 
+    def _pause_s(self) -> float:
+        return self._every_s * self._dice.uniform(0.3, 1.7)
+
     def _targets(self) -> list[int]:
         supervisor: Any = self._ex._pool.supervisor  # type: ignore[union-attr]
         slots = supervisor._slots[: len(pools.pids(self._ex))]
         ready = [slot.pid for slot in slots if slot.ready]
         if self._done is None:
-            return ready if len(ready) == len(slots) else []
+            least = len(slots) if self._least is None else self._least
+            return ready if len(ready) >= least else []
         if not self._dice.randrange(8):
             return [slot.pid for slot in slots]
         done = self._done()

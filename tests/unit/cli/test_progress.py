@@ -128,14 +128,14 @@ def test_progress_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_tally_summary_says_what_was() -> None:
+def test_tally_summary_says_what_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts by reason, the first failure, the speed-up."""
-    tally = Tally()
+    monkeypatch.setattr("mpsched.cli.tally.time.monotonic", lambda: 101.5)
+    tally = Tally(started=100.0)
     item = Item(0, "a", "a", 1)
     tally.add("a", Outcome(item, "ok", b"1", 2.0, 1))
     tally.add("b", Outcome(item, "error", error_fragment("E", "m", "", "crash"), None, 2))
     tally.add(["c"] * 3, Outcome(item, "call", error_fragment("F", "n", "", "error"), 1.0, 1))
-    tally.started -= 1.5
     text = tally.summary(Totals(2, 5, 1), 10).splitlines()
     assert text[0] == "3 of 10 inputs in 1.5 s: 1 ok, 2 failed (1 crash, 1 error)"
     assert text[1] == "first failure: b: E: m"
