@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import queue
 from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING
 
 from mpsched.errors import MpschedError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 
 class PoolFailed(MpschedError, BrokenExecutor):
@@ -31,7 +35,7 @@ class WorkerDied(MpschedError, BrokenExecutor):
         exitcode: Exit status of the process; negative is a signal's number; None if unknown.
         signal: Name of the signal that killed it, such as "SIGKILL", or None.
         pid: Its process id.
-        task_id: Which task it ran.
+        task_id: Which task it ran: its number in the pool, or the id that it was scheduled under.
         attempt: Which attempt of the task; the first is 1.
         worker: Index of the worker, which its replacement keeps.
         started: Whether the function had been entered; if not, it had no effects.
@@ -45,7 +49,7 @@ class WorkerDied(MpschedError, BrokenExecutor):
         exitcode: int | None = None,
         signal: str | None = None,
         pid: int | None = None,
-        task_id: int | None = None,
+        task_id: Hashable | None = None,
         attempt: int | None = None,
         worker: int | None = None,
         started: bool = True,

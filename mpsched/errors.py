@@ -36,6 +36,8 @@ import pickle
 # Type checkers know the name wherever it comes from; `typing` would cost every worker some 5 ms.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from mpsched._costly_errors import PendingLimitReached, PoolFailed, WorkerDied
 
 __all__ = [
@@ -84,7 +86,7 @@ class TaskTimeout(MpschedError, TimeoutError):
 
     Attributes:
         seconds: The limit, in seconds.
-        task_id: Which task.
+        task_id: Which task: its number in the pool, or the id that it was scheduled under.
         attempt: Which attempt of it; the first is 1.
     """
 
@@ -93,7 +95,7 @@ class TaskTimeout(MpschedError, TimeoutError):
         message: str = "",
         *,
         seconds: float | None = None,
-        task_id: int | None = None,
+        task_id: Hashable | None = None,
         attempt: int | None = None,
     ) -> None:
         super().__init__(message)

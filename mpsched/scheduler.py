@@ -68,7 +68,8 @@ class Scheduler:
         aging: points of priority that a due job gains per second; only with "priority".
         groups: weights by name, such as `{"web": 3, "batch": 1}`: among what is due, groups take turns,
             each as often as its weight says.
-        max_pending: versions that may wait; one more raises PendingLimitReached.
+        max_pending: versions that may wait; one more raises PendingLimitReached. That of a given executor
+            counts its own submits: what is due is not refused by it, and what waits here is not in it.
         history: records that `history` keeps.
         threads: most threads for jobs with `where="thread"`.
         on_error: called with (run, error) for each failure, miss and timeout, instead of logging it.
@@ -444,8 +445,12 @@ class Scheduler:
 
     @property
     def state(self) -> str:
-        """One of "accepting", "closing", "draining" and "closed"."""
-        return self._desk.state
+        """One of "accepting", "failed", "closing", "draining" and "closed".
+
+        "failed": its pool cannot go on (`executor.state` says so, too). Jobs for workers raise PoolFailed
+        when they are scheduled, and those that were fail with it when they are due; jobs in threads go on.
+        """
+        return self._desk.state_now()
 
     def status(self, task_id: Hashable) -> TimerStatus | None:
         """Tell how the newest version of an id stands; None if it is unknown, or long over."""

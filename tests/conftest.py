@@ -44,9 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Mark what the run starts, and keep hypothesis's notes out of the tests' folders."""
     os.environ[leaks.RUN_VARIABLE] = _RUN
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell starts what it puts into the background so, and every process would inherit it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts what it puts into the background so, and every process would inherit it.
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     # What a test run starts must not inherit the user's wishes about widths and seeds.
     os.environ["MPSCHED_SEED"] = str(_SEED)
     if config.pluginmanager.has_plugin("hypothesispytest"):

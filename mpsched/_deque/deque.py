@@ -2,8 +2,8 @@
 
 See README.md, "Split deque". The private end is home's alone and never in shared memory (`_worker`).
 
-Rights: home pushes and takes back (waits for the lock), thieves take (try-lock), the parent removes
-what a dead home has left (try-lock).
+Rights: home pushes (without the lock: nobody else moves TAIL, and HEAD only goes forward here) and takes
+back (waits for the lock), thieves take (try-lock), the parent removes what a dead home has left (try-lock).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Deque(Ring):
         )
 
     def room(self) -> int:
-        """Return how many handles can be pushed. Home, with the lock; a lower bound without it."""
+        """Return how many handles can be pushed, at least. Home."""
         return self.capacity - len(self)
 
     def take_back(self, handle: int) -> bool:

@@ -1,8 +1,8 @@
 """A FIFO ring of handles that one process fills and several empty: inbox and deque have one each.
 
-See README.md, "Inbox". Every change is made under a lock of the pool's `KernelLocks` and becomes
-visible by one store (its linearization point). A holder that is killed leaves an undo record, which
-the next holder repairs before it looks at anything else.
+See README.md, "Inbox". Every change is made under a lock of the pool's `KernelLocks`, but for a push of
+home's (deque.py), and becomes visible by one store (its linearization point). A holder that is killed leaves
+an undo record, which the next holder repairs before it looks at anything else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mpsched._shm.layout import I_COUNT, I_DIRTY, I_HEAD, I_OLD, I_TAIL, INBOX_HEADER
-from mpsched._shm.words import Damaged
+from mpsched._shm.words import WEAK, Damaged, fence
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Ring:
 
     Invariants, true whenever the lock is free and DIRTY is 0: see README.md, INBOX-1 to INBOX-3.
 
-    The caller holds lock `lock` for every method but `__len__`, which is a hint.
+    The caller holds lock `lock` for every method but `__len__`, which is a hint, and home's `push`.
 
     Attributes:
         worker: whose ring it is; QUEUED(worker) is the state of what lies in it.
@@ -84,6 +84,11 @@ class Ring:
         )
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """Where HEAD and TAIL are among the words of the segment; equal as long as nothing is in the ring."""
+        return self._base + I_HEAD, self._base + I_TAIL
+
+    @property
     def tail(self) -> int:
         """Where the next handle will go. A word of the only one who pushes."""
         return int(self._words[self._base + I_TAIL])
@@ -135,7 +140,9 @@ class Ring:
                     self._state[handle] = queued
 
     def push(self, handles: Sequence[int]) -> None:
-        """Append handles whose state word is QUEUED(worker) already. Parent or home; there is room.
+        """Append handles whose state word is QUEUED(worker) already. There is room.
+
+        The parent pushes with the lock, home without it (deque.py).
 
         Linearization point: the store of TAIL. Whoever is interrupted or killed before it has
         pushed nothing; slots past TAIL mean nothing, so there is no undo record.
@@ -146,21 +153,30 @@ class Ring:
         for offset, handle in enumerate(handles):
             slots[(tail + offset) & mask] = handle
         # crash-point: ring.push.slots
-        # Pairs with the owner's look at its sources in idle.park (step 2), under this lock.
+        if WEAK:
+            fence()  # the slots before TAIL, for who reads them without having waited for a lock
+        # Pairs with the look at all sources in idle.park (step 2).
         try:
             words[base + I_TAIL] = tail + len(handles)
         except ValueError:
             raise self._damaged() from None
         # crash-point: ring.push.tail
 
-    def take(self, limit: int, claimer: int) -> list[int]:
+    def take(self, limit: int, claimer: int, until: int | None = None) -> list[int]:
         """Move up to `limit` of the oldest from QUEUED to CLAIMED(claimer).
 
         Linearization point of all of them: the store of HEAD. Returns the handles, oldest first; none
         only if there are none.
+
+        Args:
+            limit: How many at most.
+            claimer: Who calls.
+            until: TAIL as the caller has read it: nothing that was pushed since is taken.
         """
         words, base = self._words, self._base
-        head, tail = words[base + I_HEAD], words[base + I_TAIL]
+        head, tail = words[base + I_HEAD], words[base + I_TAIL] if until is None else until
+        if WEAK:
+            fence()  # TAIL before the slots
         if tail - head > self.capacity:
             raise self._damaged()
         slots, mask, state = self._slots, self._mask, self._state
@@ -169,21 +185,24 @@ class Ring:
             start += 1
         count = min(start + limit, tail) - head
         if count <= 0:
-            if tail < head:
+            if tail < head and until is None:
                 raise self._damaged()
             return []
-        first, last = head & mask, (head + count) & mask
-        raw = slots[first:last] if first < last else None
-        found: list[int] = (
-            raw.tolist() if raw is not None else slots[first:].tolist() + slots[:last].tolist()
-        )
-        handles = [handle for handle in found if handle != TOMB]
+        if limit == 1:
+            handles = [slots[start & mask]] if start < tail else []
+        else:
+            first, last = head & mask, (head + count) & mask
+            raw = slots[first:last] if first < last else None
+            found: list[int] = (
+                raw.tolist() if raw is not None else slots[first:].tolist() + slots[:last].tolist()
+            )
+            handles = [handle for handle in found if handle != TOMB]
         words[base + I_OLD] = head
         words[base + I_COUNT] = count
         # crash-point: ring.take.noted
         words[base + I_DIRTY] = OP_TAKE | claimer << 8
         # crash-point: ring.take.dirty
-        claimed = st.word(st.CLAIMED, claimer)
+        claimed = st.CLAIMED | claimer << 8
         try:
             for handle in handles:
                 state[handle] = claimed

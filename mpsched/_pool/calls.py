@@ -159,7 +159,9 @@ class Calls:
         return task
 
 
-def in_context(frame: bytes, options: Options, seed: str | None = None, version: int = 0) -> bytes:
+def in_context(
+    frame: bytes, options: Options, seed: str | None = None, version: int = 0, who: Any = None
+) -> bytes:
     """Return the frame of a FLAG_CONTEXT task: what the task can ask about itself, and `frame`."""
     limit = 0 if options.timeout is None else int(options.timeout * 1e9)
-    return pickle.dumps((seed, limit, options.blocking, version, frame), 5)
+    return pickle.dumps((seed, limit, options.blocking, version, who, frame), 5)

@@ -142,6 +142,11 @@ class Future(cf.Future[T], Generic[T]):
         """Seconds the last run spent in the function; None until it is over."""
         return self._ns / 1e9 if self._ns >= 0 else None
 
+    @property
+    def _label(self) -> str | None:
+        """What messages call its task, if not by the pool's number."""
+        return None
+
     def done(self) -> bool:
         """Whether it is finished or cancelled."""
         return self._state in _FINAL

@@ -58,6 +58,9 @@ class Task:
             self.options = options
 
     def describe(self) -> str:
-        """Return "task 17 'name'" for messages."""
+        """Return "task 17 'name'" for messages; of a scheduled one what its future says."""
+        future = self.future
+        if future is not None and (told := future._label) is not None:
+            return told
         name = self.options.name
         return f"task {self.id} {name!r}" if name else f"task {self.id}"

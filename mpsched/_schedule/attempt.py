@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mpsched._pool.future import COMPLETION, Future
 from mpsched._worker import context, eager
 from mpsched._worker.context import TaskContext
+from mpsched.errors import TaskTimeout, WorkerDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,13 @@ class Attempt(Future[Any]):
         if raw is not None:
             # Unpickles what the user's code has raised: in this thread, where callbacks run.
             value, error = raw()
+            if isinstance(error, WorkerDied | TaskTimeout) and error.task_id == self._task.id:
+                error.task_id = self.handle.task_id  # the pool knows its own number only
         desk.ended(self, value, error)  # type: ignore[attr-defined]
+
+    @property
+    def _label(self) -> str:
+        return self.handle.describe()
 
     def has_begun(self) -> bool:
         """Whether a worker runs it now, as far as its state word tells."""
@@ -143,7 +150,7 @@ class ThreadRun:
         self.started = [0]
         self.ident = [handle.version]
         self._context = TaskContext(self, 0, handle.version, handle.attempt, None)
-        self._context.version = handle.version
+        self._context.version, self._context.task_id = handle.version, handle.task_id
 
     def context(self) -> TaskContext:
         """Return what the job sees as `current_task()`."""

@@ -301,7 +301,10 @@ class Book:
             worker = run.worker
             if self.real:
                 started = run.started_ns / 1e9
-                finished = started + max(run._ns, 0) / 1e9
+                if (
+                    run._ns > 0
+                ):  # else nobody measured it: its worker has died, which was noticed now
+                    finished = started + run._ns / 1e9
             handle._ns = run._ns
             handle.worker = worker
         elif handle.begun:  # pull mode

@@ -148,8 +148,8 @@ def _stop_timers(desk: Desk, queued: Queued, now: float) -> tuple[tuple[Kept, ..
         status = heap.status(handle.task_id)
         if status is None:
             continue
-        if queued == "run" and status.run_at <= now and not status.paused:
-            continue
+        if queued == "run" and status.run_at <= now:
+            continue  # also if it waits for older versions of its id: they come to their end
         dropped += 1
         if queued == "keep":
             handle.why = "kept"

@@ -9,7 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from mpsched._base.cancelresult import CancelResult
-from mpsched._pool import guards
+from mpsched._pool import guards, lifecycle
 from mpsched._schedule import closing
 from mpsched._schedule.attempt import Attempt, ThreadRun
 from mpsched._schedule.handle import TaskHandle
@@ -127,6 +127,13 @@ class Desk(HandOut):
         """Raise ForkedPool in a forked process."""
         if self.forked:
             raise guards.forked()
+
+    def state_now(self) -> str:
+        """Where it stands, for users: "failed" if its pool has, and it was not closed."""
+        pool = self.pool
+        if self.state == "accepting" and pool is not None and lifecycle.state(pool) == "failed":
+            return "failed"
+        return self.state
 
     def is_running(self, handle: TaskHandle[Any]) -> bool:
         """Whether it runs now, as far as can be seen."""
@@ -440,8 +447,9 @@ class Desk(HandOut):
         """Have the pool dispatch what was handed to it. No lock is held."""
         pool = self.pool
         assert pool is not None
-        pool.leader.outsider()
         pool.dispatcher.pump()
+        # After it: the pool's own thread, which may wake by this, would compete with it for the GIL.
+        pool.leader.outsider()
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)
 

@@ -21,7 +21,7 @@ class Run(NamedTuple):
         attempt: 1, and one more for each retry.
         due: when it was to start.
         started: when its function's process began with it; None if it never did, or if nobody can tell.
-        finished: when it ended.
+        finished: when it ended; of one whose worker died, when that was noticed.
         worker: index of the worker that ran it; None if none did, or a thread.
         outcome: "completed", "failed", "timed_out", "cancelled", "missed", "superseded" (a newer version
             has replaced it before it started) or "kept" (not run, and listed by `close`).

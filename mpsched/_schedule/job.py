@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
 from mpsched._pool.calls import in_context
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.task import Task
-from mpsched._tasks import codec, table as tab
+from mpsched._schedule.handle import label
+from mpsched._tasks import codec, origin, table as tab
 from mpsched._timers.backoff import Backoff
 from mpsched.errors import EncodeError, TaskTimeout, WorkerDied
 
@@ -106,7 +107,7 @@ class Job:
         fn, args, kwargs: the call; None in a job for a worker.
     """
 
-    __slots__ = ("_frame", "_holds", "_meta", "args", "fn", "kwargs")
+    __slots__ = ("_frame", "_holds", "_meta", "_who", "args", "fn", "kwargs")
 
     def __init__(
         self,
@@ -120,6 +121,7 @@ class Job:
         self._meta = 0
         self._frame = b""
         self._holds: Any = None
+        self._who: Any = None
 
     @classmethod
     def encoded(
@@ -136,6 +138,7 @@ class Job:
             EncodeError: it cannot be sent to a worker; the message names what, and the remedy.
         """
         job = cls(None)
+        job._who = origin.who(task_id, label(task_id))
         number = 0 if kwargs else pool.calls.known_number(fn)
         if number and all(type(arg) in _PLAIN for arg in args):
             # As in Pool.submit: plain values at a fifth of the price.
@@ -161,7 +164,7 @@ class Job:
             pool.calls.next_id(),
             # TIMED: the worker notes when it starts.
             self._meta | tab.FLAG_TIMED | tab.FLAG_CONTEXT,
-            in_context(self._frame, options, None, version),
+            in_context(self._frame, options, None, version, self._who),
             options,
         )
         if self._holds is not None:

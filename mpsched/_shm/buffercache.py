@@ -6,16 +6,14 @@ array may lie where a freed one lay. So a copy is used again only if every byte 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from mpsched._shm import payloads
+from mpsched._shm import comparison, payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from mpsched._shm.payloads import Buffer, Parcel, Payload
 
@@ -31,9 +29,6 @@ _BURST_COUNT: Final = 8
 # The end of a buffer, and bytes spread over it, by which a copy is looked up.
 _EDGE: Final = 64
 _SPREAD: Final = 32
-
-# Bytes compared at once where `memcmp` cannot be called; other threads run in between.
-_BLOCK: Final = 1 << 20
 
 _Key = tuple[int, bytes]
 
@@ -137,13 +132,13 @@ class BufferCache:
         return sum(kept.payload.size for kept in self._kept.copy().values())
 
     def _copy_of(self, raw: memoryview, burst: Burst | None) -> Payload:
-        address = _address_of(raw)
+        address = comparison.address_of(raw)
         if burst is not None and (payload := burst.find(raw, address)):
             self.reused += 1
             return payload
         key = _key_of(raw)
         known = self._known.get(key)
-        if known is not None and _equal(raw, known):
+        if known is not None and comparison.equal(raw, known.peek()):
             self.reused += 1
             payload = known
         else:
@@ -188,49 +183,8 @@ def _key_of(raw: memoryview) -> _Key:
     return raw.nbytes, b"".join((raw[:_EDGE], raw[-_EDGE:], bytes(raw[::step])))
 
 
-def _address_of(raw: memoryview) -> int:
-    """Return where a buffer lies; 0 where only a NumPy that is not loaded could tell."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return 0
-    return cast("int", numpy.frombuffer(raw, "u1").__array_interface__["data"][0])
-
-
 def _owner_of(obj: object) -> object:
     """Return what holds the memory of an array: views of it come and go."""
     while (base := getattr(obj, "base", None)) is not None:
         obj = base
     return obj
-
-
-def _equal(raw: memoryview, payload: Payload) -> bool:
-    """Compare a buffer with its copy, byte by byte; 17 ms for 100 MB, without NumPy 50 ms."""
-    copy = payload.peek()
-    memcmp = _memcmp()
-    mine, other = _address_of(raw), _address_of(copy)
-    if memcmp is not None and mine and other:
-        return memcmp(mine, other, raw.nbytes) == 0
-    return all(
-        _equal_block(raw[start : start + _BLOCK], copy[start : start + _BLOCK])
-        for start in range(0, raw.nbytes, _BLOCK)
-    )
-
-
-def _equal_block(one: memoryview, other: memoryview) -> bool:
-    """Compare eight bytes at a time: views compare item by item, and a word is no float (NaN)."""
-    whole = one.nbytes & ~7
-    if one[:whole].cast("Q") != other[:whole].cast("Q"):
-        return False
-    return one[whole:] == other[whole:]
-
-
-@functools.cache
-def _memcmp() -> Callable[[int, int, int], int] | None:
-    """Return the C library's `memcmp`, which lets other threads run; None where it cannot be had."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes  # NumPy has imported it, and without NumPy there are no addresses
-
-        memcmp = ctypes.CDLL(None).memcmp
-        memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-        return cast("Callable[[int, int, int], int]", memcmp)
-    return None

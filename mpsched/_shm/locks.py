@@ -10,7 +10,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from typing import final
+from typing import Final, final
+
+lockf = fcntl.lockf
+_WAIT: Final = fcntl.LOCK_EX
+_TRY: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
+_UNLOCK: Final = fcntl.LOCK_UN
 
 
 @final
@@ -30,7 +35,7 @@ class KernelLocks:
         """Wait for lock `index`. Only the owner of the structure that it guards may wait."""
         while True:
             try:
-                fcntl.lockf(self.fd, fcntl.LOCK_EX, 1, index)
+                lockf(self.fd, _WAIT, 1, index)
             except OSError as error:
                 # The kernel sees a cycle through another thread of the same process; ours never
                 # holds two locks, so trying again ends.
@@ -42,7 +47,7 @@ class KernelLocks:
     def try_acquire(self, index: int) -> bool:
         """Take lock `index` if it is free; thieves and the parent use this form only."""
         try:
-            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, index)
+            lockf(self.fd, _TRY, 1, index)
         except OSError as error:
             if error.errno in {errno.EACCES, errno.EAGAIN}:
                 return False
@@ -51,7 +56,7 @@ class KernelLocks:
 
     def release(self, index: int) -> None:
         """Unlock lock `index`; harmless if this process does not hold it."""
-        fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, index)
+        lockf(self.fd, _UNLOCK, 1, index)
 
     def holder(self, index: int) -> int:
         """Return the process that holds lock `index`; 0 if none does, or the system does not tell.

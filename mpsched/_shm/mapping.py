@@ -7,12 +7,11 @@ library's `mmap` is called instead; where that cannot be, `mmap.mmap` is used an
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 import sys
-import weakref
-from typing import final
+
+from mpsched._shm import hugepages, libc
 
 
 def map_shared(fd: int, size: int, offset: int = 0) -> memoryview:
@@ -71,54 +70,11 @@ def _check_size(fd: int, size: int, offset: int) -> None:
 
 def _map(fd: int, size: int, offset: int, flags: int, prot: int) -> memoryview:
     _check_size(fd, size, offset)
+    if hugepages.are_worth(size) and not offset and (library := libc.get()) is not None:
+        return library.view(hugepages.map_file(library, fd, size, flags, prot), size)
     if sys.version_info >= (3, 13):
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, offset=offset, trackfd=False))
-    libc = _libc()
-    if libc is None:
+    library = libc.get()
+    if library is None:
         return memoryview(mmap.mmap(fd, size, flags=flags, prot=prot, offset=offset))
-    return libc.map(fd, size, offset, flags, prot)
-
-
-@functools.cache
-def _libc() -> _Libc | None:
-    """Return the C library's mapping functions, or None where they cannot be called."""
-    try:
-        return _Libc()
-    except (ImportError, OSError, AttributeError):
-        return None
-
-
-@final
-class _Libc:
-    """`mmap` and `munmap` of the C library; `ctypes` is imported at the first large payload."""
-
-    def __init__(self) -> None:
-        import ctypes
-
-        self._ctypes = ctypes
-        self._failed = ctypes.c_void_p(-1).value
-        library = ctypes.CDLL(None, use_errno=True)
-        self._mmap = library.mmap
-        self._mmap.restype = ctypes.c_void_p
-        self._mmap.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_long,
-        ]
-        self._munmap = library.munmap
-        self._munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-
-    def map(self, fd: int, size: int, offset: int, flags: int, prot: int) -> memoryview:
-        ctypes = self._ctypes
-        address = self._mmap(None, size, prot, flags, fd, offset)
-        if address == self._failed:
-            code = ctypes.get_errno()
-            raise OSError(code, f"cannot map {size:,} bytes: {os.strerror(code)}")
-        block = (ctypes.c_ubyte * size).from_address(address)
-        # Views hold `block`, so this runs when the last of them is gone. Not at exit: then the
-        # memory goes with the process, and something may still look at it on the way.
-        weakref.finalize(block, self._munmap, address, size).atexit = False
-        return memoryview(block).cast("B")
+    return library.view(library.mmap(None, size, prot, flags, fd, offset), size)

@@ -11,6 +11,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
+from mpsched._shm import hugepages
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -40,6 +42,7 @@ def make(parts: Sequence[tuple[int, memoryview]], size: int) -> int:
     with _explained(size):
         fd = _nameless("mpsched-payload")
         try:
+            _lay_huge_pages(fd, size)
             for offset, part in parts:
                 _write(fd, part, offset)
             _seal(fd)
@@ -81,6 +84,7 @@ def make_zeroed(size: int) -> int:
     with _explained(size):
         fd = _nameless("mpsched-shared")
         try:
+            _lay_huge_pages(fd, size)
             for offset in range(0, size, _STEP):
                 _reserve(fd, offset, min(_STEP, size - offset))
         except BaseException:
@@ -130,6 +134,12 @@ def _nameless(name: str) -> int:
     fd, path = tempfile.mkstemp(prefix="mpsched-")
     os.unlink(path)
     return fd
+
+
+def _lay_huge_pages(fd: int, size: int) -> None:
+    if hugepages.are_worth(size):
+        os.ftruncate(fd, size)
+        hugepages.lay(fd, size)
 
 
 def _write(fd: int, part: memoryview, offset: int) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 MASK: Final = (1 << 64) - 1
 
 _RMW = threading.Lock()
+_take, _give = _RMW.acquire, _RMW.release
 # x86 orders everything but a store followed by a load of another address; one interlocked
 # instruction orders that too, and an uncontended lock is one. Other processors (ARM) may also move a
 # later load above a lock's release, so there a trip into the kernel is made instead.
@@ -25,8 +26,8 @@ _X86: Final = (os.uname().machine if hasattr(os, "uname") else "").lower() in {
 
 
 def _fence_x86() -> None:
-    if _RMW.acquire(blocking=False):
-        _RMW.release()
+    if _take(False):  # by position: keywords cost as much as the instruction
+        _give()
     else:
         # Another thread is between the two lines, and a lock that is taken is only read.
         _fence_kernel()

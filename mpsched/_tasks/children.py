@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 # --- META word of a child: kind or outcome | flags | function number << 24 -------------------------
 C_PICKLE: Final = 1  # area = pickle of (function bytes or None, args)
 C_FILES: Final = 2  #  area = pickle of (home's pid, in-band bytes or None, files)
-C_PLAIN: Final = 3  #  area = pickle of (function bytes or None, function or None, first, rest)
+C_PLAIN: Final = (
+    3  #  area = `marshal` of (pickle of the function, or b"", function bytes, first, rest)
+)
 O_VALUE: Final = 1  #  area = the value, pickled
 O_ERROR: Final = 2  #  area = the error, as failure.py has it
 O_VALUE_FILES: Final = 3  # area = pickle of (thief's pid, in-band bytes or None, files)
 O_ERROR_FILES: Final = 4  # as O_VALUE_FILES, an error
+O_PLAIN: Final = 5  #  area = `marshal` of the value, which is of a plain type
 C_MASK: Final = 15
 C_CHANGED: Final = 16  # the thief found an argument changed
 
@@ -57,14 +60,15 @@ class Children:
 
     def allocate(self) -> int | None:
         """Take a free entry and give it an ident of its own; None if there is none."""
-        if not self._free and not self.reclaim():
+        free = self._free
+        if not free and not self.reclaim():
             return None
-        handle = self._free.pop()
-        table = self._table
+        handle = free.pop()
+        table, ident = self._table, self._next
         table.cancel[handle] = 0
         table.started[handle] = 0
-        table.ident[handle] = self._next
-        self._next += 1
+        table.ident[handle] = ident
+        self._next = ident + 1
         self._own.add(handle)
         self.in_use += 1
         return handle

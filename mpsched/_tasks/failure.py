@@ -44,7 +44,7 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-def encode_exception(exc: BaseException, *, task_id: int, note: str) -> bytes:
+def encode_exception(exc: BaseException, *, task_id: object, note: str) -> bytes:
     """Pickle an exception with its traceback as text. Never raises.
 
     It is unpickled here once: one that does not survive that is replaced by a `RemoteError`.
@@ -64,7 +64,7 @@ def encode_exception(exc: BaseException, *, task_id: int, note: str) -> bytes:
         text = f"{_class_name(exc)} (its traceback cannot be shown: {_class_name(error)})\n"
         body, args = None, False
     names = (_class_name(exc), short_text(exc, 10_000), _notes(exc))
-    return pickle.dumps((body, args, text, note, task_id, *names), 5)
+    return pickle.dumps((body, args, text, note, str(task_id), *names), 5)
 
 
 def decode_exception(data: bytes | bytearray | memoryview) -> BaseException:

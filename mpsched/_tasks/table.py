@@ -31,7 +31,7 @@ FLAG_TIMED: Final = (
 )
 #                            looks at KILL after the run
 # The frame is a pickle of (seed or None, time limit ns or 0, whether it blocks, version of a schedule or
-# 0, real frame).
+# 0, what is sent of the id there (origin.py), real frame).
 FLAG_CONTEXT: Final = 64
 FLAG_RERUN: Final = (
     128  #   retries are left for a death: a child that died with its thief may run again

@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
 
+class _Stated(float):
+    """The time and the state, side by side: slots lie in order of their names, those of a base before.
+
+    So what a heap looks at while it goes through its items lies in one cache line of each.
+    """
+
+    __slots__ = ("state",)
+
+    state: int
+
+
 @final
-class Entry(float):
+class Entry(_Stated):
     """A version. Its value is `run_at`, in seconds on the caller's monotonic clock.
 
     As a float it is equal to others, and false at zero: entries are told apart with `is`, and from None.
@@ -33,11 +44,10 @@ class Entry(float):
         extra: Extra, or None as long as there is nothing to say.
     """
 
-    __slots__ = ("args", "extra", "fn", "kwargs", "negated", "state", "task_id", "version")
+    __slots__ = ("args", "extra", "fn", "kwargs", "negated", "task_id", "version")
 
     negated: int
     version: int
-    state: int
     task_id: Hashable
     fn: Callable[..., Any] | None
     args: tuple[Any, ...] | None

@@ -485,8 +485,9 @@ class VersionedTimerHeap(TimerBook):
             return self._cancel(task_id, None)
         entry.state = 5  # CANCELLED
         ends = self._ends
-        ends.newer[task_id] = entry
-        if len(ends.newer) >= ends.most:
+        newer = ends.newer
+        newer[task_id] = entry
+        if len(newer) >= ends.most:
             ends.turn()
         queue = self._queue
         queue.stale = stale = queue.stale + 1

@@ -95,6 +95,8 @@ class Away:
 
     def outcome(self) -> Any:
         """Wait for the end, or run it here; return the value or raise the error."""
+        if self.kind == PUBLISHED and take_plain(self):
+            return self.value
         with fork_lock:
             kind = self.kind
             if kind in {PUBLISHING, PINNED}:
@@ -154,7 +156,11 @@ class Away:
             if below is not None:
                 self.error = ended_by(problem, below)
         else:
-            failures = leftover(below)
+            try:
+                clean = stack[-1] is below
+            except IndexError:  # as in `newest`
+                clean = False
+            failures = None if clean else leftover(below)
             if failures:
                 self.fail(first_of(failures))
             else:
@@ -182,6 +188,14 @@ def _wait_in_vain(record: Away) -> None:
 
 wait: Callable[[Away], None] = _wait_in_vain
 """Wait for the end of a record that is PUBLISHED or FETCHED; `awaiting` puts its own here in a worker."""
+
+
+def _not_plain(_record: Away) -> bool:
+    return False
+
+
+take_plain: Callable[[Away], bool] = _not_plain
+"""End a PUBLISHED record whose outcome is there and a value of a plain type, as `tell` would; else False. As `wait`."""
 
 published_is_done: Callable[[Away], bool] = lambda _record: False  # noqa: E731 - replaced as `wait` is
 """Whether a PUBLISHED record's outcome is there."""
@@ -216,6 +230,9 @@ cancel_published: Callable[[Away, BaseException], bool] = _nothing_published
 
 def join(handle: Handle[Any]) -> Any:
     """Join a child that is not the newest, or not private. Main thread."""
+    fn = handle._fn
+    if type(fn) is Away:  # which it stays
+        return fn.outcome()
     record, fresh = _recorded(handle, INLINE)
     if record is None:
         return handle._x
@@ -548,14 +565,15 @@ def cancel(child: Handle[Any] | Away, why: BaseException) -> bool:
 
 def forget() -> None:
     """Forget all children; in a process that was forked off a worker."""
-    global fork_lock, wait, published_is_done, cancel_published, advance, is_cancelled, _serial
+    global fork_lock, wait, take_plain, published_is_done, cancel_published
+    global advance, is_cancelled, _serial
     # The helper thread, which is not in this process, may have held it.
     fork_lock = threading.RLock()
     stack.clear()
     stack.append(Floor(0))
     _serial = 0
     opened.clear()
-    wait, published_is_done = _wait_in_vain, lambda _record: False
+    wait, take_plain, published_is_done = _wait_in_vain, _not_plain, lambda _record: False
     cancel_published, advance, is_cancelled = _nothing_published, _stay, _never
     hot.careful, hot.forking = True, False
 

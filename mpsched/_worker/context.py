@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from mpsched.errors import TaskCancelled
 
@@ -112,29 +112,37 @@ class TaskContext:
     """The running task, as itself sees it.
 
     Attributes:
-        task_id: number of the task in its pool.
+        task_id: number of the task in its pool; of a scheduled one the id that it was scheduled under, in
+            a worker as its repr unless it is of plain values (str, numbers, bytes, None, tuples of them).
         attempt: 1 for the first run, one more for each retry.
         version: the schedule's version; 0 for a task that was submitted, not scheduled.
     """
 
-    __slots__ = ("_handle", "_stream", "_worker", "attempt", "task_id", "version")
+    __slots__ = ("_handle", "_ident", "_stream", "_worker", "attempt", "task_id", "version")
+
+    task_id: Any
 
     def __init__(
-        self, worker: Host, handle: int, task_id: int, attempt: int, seed: str | None
+        self, worker: Host, handle: int, ident: int, attempt: int, seed: str | None
     ) -> None:
         self._worker = worker
         self._handle = handle
+        self._ident = ident
         self._stream = Stream(seed)
-        self.task_id = task_id
+        self.task_id = ident
         self.attempt = attempt
         self.version = 0
+
+    def is_of(self, ident: int, attempt: int) -> bool:
+        """Whether it is that of an attempt of the task `ident` of the pool."""
+        return self._ident == ident and self.attempt == attempt
 
     @property
     def cancelled(self) -> bool:
         """Whether this task was asked to stop (by `Future.cancel`, a limit or a shutdown)."""
         host = self._worker
         cancel = host.table.cancel
-        if host.table.ident[self._handle] == self.task_id and cancel[self._handle]:
+        if host.table.ident[self._handle] == self._ident and cancel[self._handle]:
             return True
         # What runs here is a child, or several nested ones, whose scopes may have asked them.
         return any(cancel[entry] for entry in host.stolen)
@@ -157,7 +165,7 @@ class TaskContext:
     def raise_if_cancelled(self) -> None:
         """Raise `TaskCancelled` if this task was asked to stop."""
         if self.cancelled:
-            raise TaskCancelled(f"task {self.task_id} was asked to stop")
+            raise TaskCancelled(f"task {self.task_id!r:.60} was asked to stop")
 
     @property
     def deadline(self) -> float | None:
@@ -183,7 +191,7 @@ class TaskContext:
         )
 
     def __repr__(self) -> str:
-        return f"<TaskContext task_id={self.task_id} attempt={self.attempt}>"
+        return f"<TaskContext task_id={self.task_id!r:.60} attempt={self.attempt}>"
 
 
 @final

@@ -72,6 +72,16 @@ class _Identity:
     """Stands in a fingerprint for a class or function. Only this class is named there itself."""
 
 
+def is_bare(fn: Any) -> bool:
+    """Whether a callable is a plain function, which brings nothing along."""
+    return (
+        type(fn) is types.FunctionType
+        and fn.__closure__ is None
+        and fn.__defaults__ is None
+        and fn.__kwdefaults__ is None
+    )
+
+
 def prints(fn: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Prints:
     """Return fingerprints of the function's own state, of each argument, and of all keywords.
 

@@ -58,7 +58,7 @@ def value(worker: Worker, ident: int, handle: int, ns: int, result: Any) -> None
                 with lock:
                     results.write_payload(ident, handle, rec.R_LARGE, ns, payload, tag)
         except (ResultEncodeError, OSError) as problem:
-            error(worker, ident, handle, ns, problem, f"task {ident}: its result")
+            error(worker, ident, handle, ns, problem, f"task {worker.name_of(handle)}: its result")
 
 
 def seal(worker: Worker, value: Any) -> Sealed:
@@ -102,7 +102,7 @@ def error(
 ) -> None:
     """Publish the error of a root. Never raises."""
     # crash-point: result.raised
-    data = _fitting(worker, ident, problem, note)
+    data = _fitting(worker, handle, problem, note)
     with worker.write_lock:
         worker.results.write_payload(ident, handle, rec.R_ERROR, ns, data)
 
@@ -111,19 +111,20 @@ def item_error(
     worker: Worker, ident: int, handle: int, index: int, problem: BaseException, note: str
 ) -> None:
     """Publish the error of one map item; write lock held. Never raises."""
-    data = _fitting(worker, ident, problem, note)
+    data = _fitting(worker, handle, problem, note)
     worker.results.write_payload(ident, handle, rec.R_PART_ERROR, 0, data, index | 1 << 32)
 
 
-def _fitting(worker: Worker, ident: int, problem: BaseException, note: str) -> bytes:
-    data = failure.encode_exception(problem, task_id=ident, note=note)
+def _fitting(worker: Worker, handle: int, problem: BaseException, note: str) -> bytes:
+    name = worker.name_of(handle)
+    data = failure.encode_exception(problem, task_id=name, note=note)
     if len(data) > worker.results.largest:
         kind = type(problem)
         stand_in = ResultEncodeError(
             f"{kind.__module__}.{kind.__qualname__:.100} was raised, but it is {len(data):,} bytes "
             f"when pickled and an error may have {worker.results.largest:,}"
         )
-        data = failure.encode_exception(stand_in, task_id=ident, note=note)
+        data = failure.encode_exception(stand_in, task_id=name, note=note)
     return data
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
+from threading import get_ident
+from time import monotonic_ns
 from typing import TYPE_CHECKING, NoReturn, final
 
-from mpsched._shm import layout as lay
+from mpsched._shm.layout import B_CONTENDED, B_LOCK_NS, B_LOCKS
 from mpsched._shm.words import Damaged
 
 if TYPE_CHECKING:
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 @final
 class HeldRing:
-    """What `Worker.ring` returns: no code of the user's runs meanwhile."""
+    """What `Worker.ring` returns: no code of the user's runs meanwhile.
+
+    There is one for each ring of a worker, used again and again: its two threads exclude each other.
+    """
 
     __slots__ = ("_begun", "_ring", "_wait", "_worker")
 
-    def __init__(self, worker: Worker, ring: Ring, wait: bool) -> None:
+    def __init__(self, worker: Worker, ring: Ring, *, wait: bool) -> None:
         self._worker = worker
         self._ring = ring
         self._wait = wait
@@ -30,22 +33,22 @@ class HeldRing:
 
     def __enter__(self) -> bool:
         worker, ring = self._worker, self._ring
-        if worker.in_section == threading.get_ident():
+        me = get_ident()
+        if worker.in_section == me:
             raise RuntimeError(
                 "a finalizer or signal handler joins a child that another worker may have, in the "
                 "middle of the scheduler's own work; let finalizers neither wait nor join"
             )
         worker.ring_lock.acquire()
         try:
-            worker.in_section = threading.get_ident()
-            self._begun = time.monotonic_ns()
-            words, block = worker.words, worker.block
+            worker.in_section = me
+            self._begun = monotonic_ns()
             if not worker.locks.try_acquire(ring.lock):
-                words[block + lay.B_CONTENDED] += 1
+                worker.words[worker.block + B_CONTENDED] += 1
                 if not self._wait:
                     return False
                 worker.locks.acquire(ring.lock)
-            words[block + lay.B_LOCKS] += 1
+            worker.words[worker.block + B_LOCKS] += 1
             ring.repair()
         except BaseException as problem:
             self.__exit__(type(problem))
@@ -58,8 +61,7 @@ class HeldRing:
             worker.locks.release(self._ring.lock)
         finally:
             worker.in_section = 0
-            begun = self._begun
-            worker.words[worker.block + lay.B_LOCK_NS] += time.monotonic_ns() - begun
+            worker.words[worker.block + B_LOCK_NS] += monotonic_ns() - self._begun
             worker.ring_lock.release()
         if kind is Damaged:
             # In a task, which might catch it; and a join would come back here for ever.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
-from mpsched._worker import outcome
+from mpsched._worker import outcome, signals, stolen
 
 if TYPE_CHECKING:
     from mpsched._worker.worker import Worker
@@ -67,16 +67,6 @@ def _children(worker: Worker) -> bool:
     return False
 
 
-def _children_seen(worker: Worker) -> bool:
-    """Whether another worker's ring looks as if it held a child."""
-    words, layout = worker.words, worker.config.layout
-    return any(
-        len(deque) and words[layout.block(deque.worker) + lay.B_FORKS]
-        for deque in worker.deques[: words[lay.H_LIVE]]
-        if deque is not worker.deque
-    )
-
-
 def ask(worker: Worker) -> bool:
     """Tell those who fork that this worker wants work of any of them; False if none forks.
 
@@ -107,36 +97,70 @@ def others_have_more(worker: Worker) -> list[int]:
     return found
 
 
-def linger(worker: Worker) -> bool:
-    """Look at the own inbox for some microseconds before parking; True if something came.
+def linger(worker: Worker) -> int:
+    """Look at the own inbox, and at rings of children, for some microseconds before parking.
 
     Where tasks take no longer than a wake-up, who submits one and waits for it submits the next at
     once: to be awake then saves both sides a system call and the scheduler's delay. Gives way to
-    whoever else wants this core.
+    whoever else wants this core. A child that comes is run at once: who has asked for it is waited for.
+
+    Returns:
+        CAME if there is something to look for, RAN if a child was run, else 0.
     """
     forks = ask(worker)
-    inbox, clock = worker.inbox, time.monotonic_ns
+    clock = time.monotonic_ns
     soon = min(worker.words[lay.H_SOON], clock() + _SOON_NS)
     short = 0 < worker.recent_ns < worker.settings.linger_s * 1e9
     if not forks and not short and soon <= clock():
         worker.words[worker.block + lay.B_WAITS] = 0
-        return False
+        return 0
     words, state = worker.words, worker.block + lay.B_STATE
     settings = worker.settings
     until = clock() + int((settings.fork_linger_s if forks else settings.linger_s) * 1e9)
     until = max(until, soon)
+    # Before there is something to run in a hurry.
+    held = forks and signals.hold()
     try:
-        # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
-        # here is found by `park`.
-        words[state] = lay.LINGERING
-        while not len(inbox) and not (forks and _children_seen(worker)):
-            if clock() >= until:
-                return False
-            os.sched_yield()
+        try:
+            # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
+            # here is found by `park`.
+            words[state] = lay.LINGERING
+            victim = _look(worker, forks, until)
+        finally:
+            words[state] = lay.AWAKE
+            words[worker.block + lay.B_WAITS] = 0
+        if victim < 0:
+            return 0 if victim == _NOBODY else CAME
+        entry = stolen.take(worker, victim)
+        if entry is None:
+            return CAME
+        stolen.run(worker, entry)
+        return RAN
     finally:
-        words[state] = lay.AWAKE
-        words[worker.block + lay.B_WAITS] = 0
-    return True
+        if held:
+            signals.release()
+
+
+CAME: Final = 1
+RAN: Final = 2
+_NOBODY: Final = -1
+_PARENT: Final = -2
+
+
+def _look(worker: Worker, forks: bool, until: int) -> int:
+    """Return whose ring of children has something at last, or _PARENT, or _NOBODY when time is over."""
+    words, inbox, clock = worker.words, worker.inbox, time.monotonic_ns
+    rings = worker.deques[: words[lay.H_LIVE]] if forks else []
+    ends = [(*ring.ends, ring.worker) for ring in rings if ring is not worker.deque]
+    while True:
+        if len(inbox):
+            return _PARENT
+        for head, tail, victim in ends:
+            if words[head] != words[tail]:
+                return victim
+        if clock() >= until:
+            return _NOBODY
+        os.sched_yield()
 
 
 def park(worker: Worker) -> bool:

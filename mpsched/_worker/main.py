@@ -116,19 +116,23 @@ def _loop(worker: Worker, baseline: Baseline, runner: Runner, max_tasks: int) ->
             handle = _NONE  # outside of this handler: it would be the context of each child's error
         if handle == _NONE:
             words[block + lay.B_CLAIMED] = 0
-            if worker.find_work():
+            found = worker.find_work()
+            if not found:
+                if worker.unflushed:
+                    worker.ring_the_parent()
+                if worker.stopping():
+                    return
+                fruitless += 1
+                if fruitless == 1 and (came := idle.linger(worker)):
+                    if came == idle.CAME:
+                        continue
+                    found = True
+            if found:
                 fruitless = 0
                 if not local:  # another worker's child has run
                     worker.look(time.monotonic_ns())
                 if spare and not local and worker.stopping():
                     break
-                continue
-            if worker.unflushed:
-                worker.ring_the_parent()
-            if worker.stopping():
-                return
-            fruitless += 1
-            if fruitless == 1 and idle.linger(worker):
                 continue
             if fruitless > 1 and idle.park(worker):
                 fruitless = 0 if idle.is_expected(worker) else 1

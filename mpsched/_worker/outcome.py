@@ -6,8 +6,10 @@ open until the other one cannot need them any more.
 
 from __future__ import annotations
 
+import marshal
 import pickle
 import sys
+import types
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mpsched._shm import payloads
@@ -27,6 +29,7 @@ _HELD: Final = 32  # in a META word: the outcome refers to shared arrays, which 
 _KNOWN_MOST: Final = 64
 
 _PLAIN: Final = codec.PLAIN_TYPES
+_FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType)
 
 _known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
 """Functions by identity: (function, loads at that time, its pickle, what that depends on).
@@ -34,38 +37,66 @@ _known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
 No pickle: an import finds it.
 """
 
+_named: dict[int, tuple[Any, dict[str, Any], str, bytes]] = {}
+"""Functions that an import finds, by identity: (function, its module's globals, its name there, its pickle)."""
+
+_found: dict[bytes, Callable[..., Any]] = {}
+"""The other way round, in a thief; as for roots, a function that has been found by name stays it."""
+
 _loaded: tuple[bytes, int, Callable[..., Any]] | None = None
 """The function by value that was loaded last: (its pickle, loads so far, function)."""
 
 
-class Frame(NamedTuple):
-    """A child's call, ready for its entry; `held` is what has to live until the thief has it."""
-
-    meta: int
-    data: bytes
-    held: object
-
-
-def frame(worker: Worker, fn: Callable[..., Any], x: Any, rest: tuple[Any, ...]) -> Frame:
+def frame(
+    worker: Worker, fn: Callable[..., Any], x: Any, rest: tuple[Any, ...]
+) -> tuple[int, bytes, object]:
     """Pickle a call. Main or helper thread, no lock held: the user's `__reduce__` runs here.
+
+    Returns:
+        Its META word, what stands in its area, and what has to live until the thief has it.
 
     Raises:
         EncodeError: It cannot be pickled.
         OSError: There is no memory for what is large.
     """
-    blob = None if fn is long.with_keywords else _blob(fn)
     if type(x) in _PLAIN and (not rest or _PLAIN.issuperset(map(type, rest))):
-        # Neither `__main__` nor buffers can be in it: one pickle of all.
-        data = pickle.dumps((blob, None if blob is not None else fn, x, rest), 5)
-        if len(data) <= worker.table.child_bytes:
-            return Frame(ch.C_PLAIN, data, None)
+        # Neither `__main__` nor buffers can be in it.
+        name = _name(fn)
+        blob = None if name else _blob(fn)
+        if name or blob is not None:
+            data = marshal.dumps((name, blob, x, rest))
+            if len(data) <= worker.table.child_bytes:
+                return ch.C_PLAIN, data, None
+    else:
+        blob = None if fn is long.with_keywords else _blob(fn)
     call = (x, rest) if blob is not None else (fn, x, rest)
     data, buffers, held = codec.encode_held(call, worker.settings.payload_bytes, label="call")
     data = pickle.dumps((blob, data), 5)
     if not buffers and len(data) <= worker.table.child_bytes:
-        return Frame(ch.C_PICKLE, data, held)
+        return ch.C_PICKLE, data, held
     data, files = _in_files(worker, data, buffers)
-    return Frame(ch.C_FILES, data, (held, files))
+    return ch.C_FILES, data, (held, files)
+
+
+def _name(fn: Any) -> bytes:
+    """Return the pickle of a function that its module has under its name; nothing for others.
+
+    It is made once for a function, as long as the module has it.
+    """
+    known = _named.get(id(fn))
+    if known is not None and known[0] is fn and known[1].get(known[2]) is fn:
+        return known[3]
+    # (A callable object may bring a state along, and to find a method is for its class.)
+    if type(fn) not in _FUNCTIONS or functions.importable_name(fn) is None:
+        return b""
+    space, name = vars(sys.modules[fn.__module__]), fn.__qualname__
+    if space.get(name) is not fn:
+        return b""
+    if len(_named) >= _KNOWN_MOST:
+        _named.clear()
+    data = pickle.dumps(fn, 5)
+    _named[id(fn)] = fn, space, name, data
+    return data
 
 
 def _blob(fn: Any) -> bytes | None:
@@ -73,13 +104,16 @@ def _blob(fn: Any) -> bytes | None:
 
     It is made once for a function as long as nothing that it reads has changed.
     """
-    number, loads = id(fn), codec.loads_so_far()
+    number = id(fn)
     known = _known.get(number)
     if known is not None and known[0] is fn:
         _, before, blob, watched = known
-        if blob is None or (before == loads and watched is not None and watched.holds()):
+        if blob is None or (
+            before == codec.loads_so_far() and watched is not None and watched.holds()
+        ):
             return blob
     blob = watched = None
+    loads = codec.loads_so_far()
     if functions.importable_name(fn) is None:
         blob, watched = codec.dumps_callable(fn), Watched.of(fn)
     if blob is None or watched is not None:
@@ -98,6 +132,17 @@ def _load(blob: bytes) -> Callable[..., Any]:
     # The second time it is the very object of the first: then it is stateless, and stays loaded (VALUE-4).
     same = _loaded is not None and _loaded[2] is fn
     _loaded = (blob if same else b"", codec.loads_so_far(), fn)
+    return fn
+
+
+def _find(name: bytes) -> Callable[..., Any]:
+    """Load what `_name` has made."""
+    fn = _found.get(name)
+    if fn is None:
+        fn = pickle.loads(name)
+        if len(_found) >= _KNOWN_MOST:
+            _found.clear()
+        _found[name] = fn
     return fn
 
 
@@ -137,8 +182,8 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
         references.keeping = worker.keeps_blocks = True  # type: ignore[attr-defined]
     try:
         if kind == ch.C_PLAIN:
-            blob, fn, x, rest = pickle.loads(data)
-            return fn if blob is None else _load(blob), x, rest
+            name, blob, x, rest = marshal.loads(data)  # noqa: S302 - as ours as a pickle
+            return _find(name) if name else _load(blob), x, rest
         blob, data = pickle.loads(data)
         if blob is None:
             fn, x, rest = codec.decode(data, buffers)
@@ -164,6 +209,10 @@ def let_go_of_blocks(worker: Worker) -> None:
     sys.modules["mpsched._shm.references"].let_go()
 
 
+ODD: Final = object()
+"""Stands for a value that is not plain."""
+
+
 class Kept(NamedTuple):
     """Files of an outcome that home has not fetched yet."""
 
@@ -176,10 +225,17 @@ def store(worker: Worker, handle: int, record: Away, note: str) -> int:
 
     Returns the state that it is to get: DONE or FAILED.
     """
-    problem = record.error
+    table, problem = worker.table, record.error
     data = b""
     held: Any = None
     kind = ch.O_VALUE
+    if problem is None and type(record.value) in _PLAIN:
+        # Nothing of the user's runs when home loads it.
+        data = marshal.dumps(record.value)
+        if len(data) <= table.child_bytes:
+            table.write_child(handle, data)
+            table.meta[handle] = ch.O_PLAIN | table.meta[handle] & ~ch.C_MASK
+            return st.DONE
     if problem is None:
         try:
             kind, data, held = _value(worker, record.value)
@@ -187,7 +243,6 @@ def store(worker: Worker, handle: int, record: Away, note: str) -> int:
             problem = error
     if problem is not None:
         kind, data, held = _error(worker, handle, problem, note)
-    table = worker.table
     table.write_child(handle, data)
     # The rest of the word says which argument was changed (stolen.py).
     refers = held is not None and (kind == ch.O_VALUE or (kind == ch.O_VALUE_FILES and held[0]))
@@ -218,9 +273,9 @@ def _error(
     worker: Worker, handle: int, problem: BaseException, note: str
 ) -> tuple[int, bytes, object]:
     table = worker.table
-    # The root's number, as in the note: that of an entry means nothing to anybody else.
-    ident = table.ident[table.place[handle]]
-    data = failure.encode_exception(problem, task_id=ident, note=note)
+    # The root's name, as in the note: that of an entry means nothing to anybody else.
+    name = worker.name_of(table.place[handle])
+    data = failure.encode_exception(problem, task_id=name, note=note)
     if len(data) <= worker.table.child_bytes:
         return ch.O_ERROR, data, None
     short, files = _in_files(worker, data, [])
@@ -245,6 +300,7 @@ class Raw(NamedTuple):
     Attributes:
         changed: number of an argument that the child has changed (contract.py); None if it has not.
         held: it refers to shared arrays, which the thief holds until the entry is free.
+        plain: it is of a plain type.
     """
 
     failed: bool
@@ -252,6 +308,7 @@ class Raw(NamedTuple):
     buffers: list[memoryview]
     changed: int | None
     held: bool
+    plain: bool
 
 
 def fetch(worker: Worker, handle: int) -> Raw:
@@ -273,11 +330,25 @@ def fetch(worker: Worker, handle: int) -> Raw:
         buffers,
         meta >> FUNCTION_SHIFT if meta & ch.C_CHANGED else None,
         bool(meta & _HELD),
+        kind == ch.O_PLAIN,
     )
+
+
+def plain_value(worker: Worker, handle: int) -> Any:
+    """Return the value of an entry that is DONE if it is of a plain type, and there is no more to tell; else `ODD`.
+
+    Runs nothing of the user's.
+    """
+    table = worker.table
+    if table.meta[handle] != ch.O_PLAIN:
+        return ODD
+    return marshal.loads(table.read_child(handle))  # noqa: S302 - as ours as a pickle
 
 
 def unpickle(raw: Raw) -> tuple[Any, BaseException | None]:
     """Return (value, None) or (None, error). Runs the user's code: no lock is held."""
+    if raw.plain:
+        return marshal.loads(raw.data), None  # noqa: S302 - as ours as a pickle
     if raw.failed:
         return None, failure.decode_exception(raw.data)
     return codec.decode_result(raw.data, raw.buffers)

@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._shm import layout as lay
-from mpsched._shm.words import fence
+from mpsched._shm.words import Damaged, fence
 from mpsched._tasks import state as st
-from mpsched._worker import away, hot, long, outcome, signals
+from mpsched._worker import away, heldring, hot, long, outcome, signals
 
 if TYPE_CHECKING:
     from mpsched._worker.away import Away
@@ -213,8 +213,13 @@ def _wake(worker: Worker, asking: list[int]) -> int:
 
 def _publish(worker: Worker) -> int:
     """Publish the oldest private child; return what came of it."""
-    with away.fork_lock:
-        if not _has_room(worker):
+    fork_lock, children, deque = away.fork_lock, worker.children, worker.deque
+    with fork_lock:
+        in_use, most = children.in_use, children.capacity
+        if in_use * 4 >= most * 3:
+            collect(worker)
+            in_use = children.in_use
+        if in_use >= most or deque.room() <= 0:
             return _FULL
         record = away.leave()
     if record is None:
@@ -224,9 +229,7 @@ def _publish(worker: Worker) -> int:
         _begin(worker, time.monotonic_ns())
     fn, x, rest = record.fn, record.x, record.rest
     frame = None
-    # The user's: of calls with keywords, say, only those of this one stay here.
-    number = id(long.call_of(fn, x, rest)[0])
-    if fn is not None and number not in _pinned:
+    if fn is not None and not (_pinned and _number(fn, x, rest) in _pinned):
         try:
             frame = outcome.frame(worker, fn, x, rest)
         except BaseException:  # a `__reduce__` may even call sys.exit
@@ -234,48 +237,41 @@ def _publish(worker: Worker) -> int:
             # can be given away is slow, not wrong.
             frame = None
     # crash-point: publish.pickled
-    with away.fork_lock:
+    with fork_lock:
         if record.kind != away.PUBLISHING:
             return _PUBLISHED  # its parent has joined it meanwhile
-        words, block = worker.words, worker.block
-        entry = None if frame is None else worker.children.allocate()
+        entry = None if frame is None else children.allocate()
         if frame is None or entry is None:
             record.kind = away.PINNED
-            words[block + lay.B_PINNED] += 1
+            worker.words[worker.block + lay.B_PINNED] += 1
             if frame is None and len(_pinned) < _PINNED_MOST:
-                _pinned.add(number)
+                _pinned.add(_number(fn, x, rest))
             return _PINNED
-        _write(worker, record, entry, frame)
+        table, root = worker.table, worker.current
+        assert root is not None
+        meta, data, held = frame
+        table.write_child(entry, data)
+        table.meta[entry] = meta
+        table.place[entry] = root
+        table.root[entry] = worker.run
+        table.state[entry] = st.QUEUED | worker.index << 8
+        record.held = held
+        record.entry, record.ident = entry, table.ident[entry]
+        worker.published[entry] = record
+        record.kind = away.PUBLISHED
         # crash-point: publish.written
-        with worker.ring(worker.deque):
-            worker.deque.push([entry])
+        try:
+            deque.push((entry,))
+        except Damaged:
+            heldring.end_damaged()
         # crash-point: publish.pushed
-        words[block + lay.B_PUBLISHED] += 1
+        worker.words[worker.block + lay.B_PUBLISHED] += 1
     return _PUBLISHED
 
 
-def _write(worker: Worker, record: Away, entry: int, frame: outcome.Frame) -> None:
-    """Fill an entry, and say in the record that it is there; `fork_lock` held."""
-    table = worker.table
-    root = worker.current
-    assert root is not None
-    table.write_child(entry, frame.data)
-    table.meta[entry] = frame.meta
-    table.place[entry] = root
-    table.root[entry] = worker.run
-    table.state[entry] = st.word(st.QUEUED, worker.index)
-    record.held = frame.held
-    record.entry, record.ident = entry, table.ident[entry]
-    worker.published[entry] = record
-    record.kind = away.PUBLISHED
-
-
-def _has_room(worker: Worker) -> bool:
-    """Whether one more child can be published; `fork_lock` held."""
-    children = worker.children
-    if children.in_use * 4 >= children.capacity * 3:
-        collect(worker)
-    return children.in_use < children.capacity and worker.deque.room() > 0
+def _number(fn: Any, x: Any, rest: tuple[Any, ...]) -> int:
+    """Return the identity of the user's function: of calls with keywords, say, only those of this one stay here."""
+    return id(long.call_of(fn, x, rest)[0])
 
 
 def collect(worker: Worker) -> None:
@@ -294,7 +290,6 @@ def take_outcome(worker: Worker, record: Away) -> None:
     """Take the outcome of a child that is DONE or FAILED out of its entry; `fork_lock` held."""
     table, entry = worker.table, record.entry
     thief = table.state[entry] >> 8
-    global _gained_ns, _gains
     try:
         raw: Any = outcome.fetch(worker, entry)
     except OSError:
@@ -306,13 +301,19 @@ def take_outcome(worker: Worker, record: Away) -> None:
         # It refers to memory of the thief's: the entry stays until it is unpickled.
         record.kind = away.FETCHED
         return
-    _gained_ns += table.started[entry]
+    taken(worker, record)
+    record.kind = away.FETCHED
+
+
+def taken(worker: Worker, record: Away) -> None:
+    """Note what an outcome was worth that is out of its entry, which is freed; `fork_lock` held."""
+    global _gained_ns, _gains
+    _gained_ns += worker.table.started[record.entry]
     _gains += 1
     # Of the whole root: where most children are tiny, the few others have nearly all of the work.
     worker.words[worker.block + lay.B_HOME_NS] = _gained_ns // _gains
     # crash-point: outcome.fetched
     free(worker, record)
-    record.kind = away.FETCHED
 
 
 def free(worker: Worker, record: Away) -> None:

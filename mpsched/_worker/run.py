@@ -213,7 +213,8 @@ class Runner:
         buffers: list[memoryview] = []
         if meta & tab.FLAG_CONTEXT:
             worker = self._worker
-            worker.seed, worker.limit_ns, worker.blocks, worker.version, data = pickle.loads(data)
+            told = pickle.loads(data)
+            worker.seed, worker.limit_ns, worker.blocks, worker.version, _who, data = told
         if meta & tab.FLAG_EXTERNAL:
             data, buffers = self._fetch(data)
         number = meta >> tab.FUNCTION_SHIFT
@@ -258,7 +259,14 @@ class Runner:
             error = DecodeError(f"the function or the arguments {codec.undecodable(problem)}")
             error.__cause__ = problem
             problem = error
-        deliver.error(self._worker, ident, handle, 0, problem, f"task {ident}: its arguments")
+        deliver.error(
+            self._worker,
+            ident,
+            handle,
+            0,
+            problem,
+            f"task {self._worker.name_of(handle)}: its arguments",
+        )
 
     def _failed(
         self,
@@ -271,5 +279,7 @@ class Runner:
         kwargs: dict[str, Any] | None,
     ) -> None:
         name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-        note = f"task {ident}: {failure.short_call(name, args, kwargs or {})}"
+        note = (
+            f"task {self._worker.name_of(handle)}: {failure.short_call(name, args, kwargs or {})}"
+        )
         deliver.error(self._worker, ident, handle, ns, problem, note)

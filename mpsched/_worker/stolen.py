@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mpsched._shm import layout as lay
-from mpsched._shm.words import fence
+from mpsched._shm.words import WEAK, fence
 from mpsched._tasks import children as ch, failure, state as st
 from mpsched._tasks.table import FUNCTION_SHIFT
 from mpsched._worker import away, blocking, contract, hot, long, outcome, signals
@@ -40,16 +40,24 @@ def take(worker: Worker, victim: int, still: Callable[[], bool] | None = None) -
     Args:
         worker: This worker.
         victim: Whose ring.
-        still: Asked under the lock of that ring; False: take nothing.
+        still: Asked under the lock of that ring; False: take nothing. What is pushed after that is not taken.
     """
     deque = worker.deques[victim]
     if not len(deque):
         worker.words[worker.block + lay.B_CHILD_EMPTIES] += 1
         return None
     with worker.ring(deque, wait=False) as ours:
-        if not ours or (still is not None and not still()):
+        if not ours:
             return None
-        handles = deque.take(1, worker.index)
+        until = None
+        if still is not None:
+            # In this order: home may push meanwhile, what is below something else.
+            until = deque.tail
+            if WEAK:
+                fence()
+            if not still():
+                return None
+        handles = deque.take(1, worker.index, until)
     if not handles:
         return None
     # crash-point: steal.taken
@@ -76,8 +84,9 @@ def _run(worker: Worker, entry: int) -> None:
     key = table.root[entry]
     worker.run = words[block + lay.B_RUN] = key
     worker.current = handle
-    worker.stolen.append(entry)
-    words[block + lay.B_DEEPEST] = max(words[block + lay.B_DEEPEST], len(worker.stolen))
+    nested = worker.stolen
+    nested.append(entry)
+    words[block + lay.B_DEEPEST] = max(words[block + lay.B_DEEPEST], len(nested))
     # Pairs with the parent's "root's CANCEL, fence, look at RUN" (trees.py): it sees that this worker
     # has something of the root, or this worker sees that there is no root any more.
     fence()
@@ -90,17 +99,19 @@ def _run(worker: Worker, entry: int) -> None:
     else:
         record, note = _called(worker, entry, handle)
         took = time.monotonic_ns() - begun
-        # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
-        outcome.let_go(worker)
+        if worker.kept:
+            # Before this outcome is stored: what is kept for it is not told from the old by the state yet.
+            outcome.let_go(worker)
         state, owner = outcome.store(worker, entry, record, note), worker.index
         words[block + lay.B_CHILDREN_RUN] += 1
         del record
     # crash-point: steal.stored
-    worker.stolen.pop()
+    nested.pop()
     worker.current = before
-    fence()
+    if WEAK:
+        fence()  # the outcome before the state
     # From here on the entry is home's.
-    table.state[entry] = st.word(state, owner)
+    table.state[entry] = state | owner << 8
     # crash-point: steal.done
     if outermost:
         # Both: what roots take on average is no business of this.
@@ -108,7 +119,8 @@ def _run(worker: Worker, entry: int) -> None:
         words[block + lay.B_BUSY_NS] += took
         if hot.forking:
             long.end()
-        blocking.end_all(worker)
+        if blocking.entered:
+            blocking.end_all(worker)
         end_run(worker, key)
     # crash-point: steal.ended
     # Pairs with the joiner's "STATE = JOINING, fence, look at the state word" (awaiting.py).
@@ -123,12 +135,13 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     """Return the record of the call, which has ended, and what its error is to be noted with."""
     table = worker.table
     record = away.Away(away.INLINE)
+    plain = table.meta[entry] == ch.C_PLAIN
     # What this worker publishes from now on is below this child (CHILDREN-4).
     table.below[entry] = worker.children.mark()
-    table.state[entry] = st.word(st.RUNNING, worker.index)
+    table.state[entry] = st.RUNNING | worker.index << 8
     # crash-point: steal.running
     try:
-        call = record.fn, record.x, record.rest = outcome.call(worker, entry)
+        fn, x, rest = record.fn, record.x, record.rest = outcome.call(worker, entry)
     except (DecodeError, OSError) as problem:
         record.fail(problem)
         return record, ""
@@ -136,8 +149,9 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
         # Once more: an import in the arguments may have taken long. (Its scope does not want it.)
         record.fail(TaskCancelled("the child was cancelled before it started"))
         return record, ""
-    fn, args, kwargs = long.call_of(*call)
-    before = contract.prints(fn, args, kwargs)
+    fn, args, kwargs = (fn, (x, *rest), {}) if plain else long.call_of(fn, x, rest)
+    # A plain function and plain arguments: there is nothing that it could change.
+    before = () if plain and contract.is_bare(fn) else contract.prints(fn, args, kwargs)
     begun = time.monotonic_ns()
     try:
         record.run()
@@ -146,7 +160,7 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     # crash-point: steal.called
     # What it was worth to its home.
     table.started[entry] = time.monotonic_ns() - begun
-    number = contract.changed(before, fn, args, kwargs)
+    number = contract.changed(before, fn, args, kwargs) if before else None
     if number is not None:
         words, counter = worker.words, worker.block + lay.B_CHANGED
         words[counter] += 1
@@ -156,7 +170,10 @@ def _called(worker: Worker, entry: int, handle: int) -> tuple[away.Away, str]:
     if record.error is None:
         return record, ""
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-    return record, f"child of task {table.ident[handle]}: {failure.short_call(name, args, kwargs)}"
+    return (
+        record,
+        f"child of task {worker.name_of(handle)}: {failure.short_call(name, args, kwargs)}",
+    )
 
 
 def end_run(worker: Worker, key: int) -> None:

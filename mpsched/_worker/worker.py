@@ -21,7 +21,7 @@ from mpsched._shm.locks import KernelLocks
 from mpsched._shm.parking import Parker
 from mpsched._shm.segment import Segment
 from mpsched._shm.words import MASK, fence
-from mpsched._tasks import state as st
+from mpsched._tasks import origin, state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
@@ -32,7 +32,6 @@ from mpsched._worker.heldring import HeldRing
 if TYPE_CHECKING:
     import socket
 
-    from mpsched._deque.ring import Ring
     from mpsched._worker.away import Away
     from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
@@ -81,6 +80,8 @@ class Worker:
         self.table = TaskTable(segment.bytes, segment.words, layout)
         self.deques = [Deque(segment.words, layout, w) for w in range(layout.workers)]
         self.deque = self.deques[index]
+        self._waiting = [HeldRing(self, ring, wait=True) for ring in self.deques]
+        self._trying = [HeldRing(self, ring, wait=False) for ring in self.deques]
         self.children = Children(self.table, layout, index)
         self.published: dict[int, Away] = {}
         self.kept: dict[int, Kept] = {}
@@ -137,10 +138,17 @@ class Worker:
         ident = self.table.ident[handle]
         attempt = (self.table.meta[handle] >> ATTEMPT_SHIFT) & 0xFFFF
         made = self._context
-        if made is None or (made.task_id, made.attempt) != (ident, attempt):
+        if made is None or not made.is_of(ident, attempt):
             made = self._context = TaskContext(self, handle, ident, attempt, self.seed)
-            made.version = self.version
+            scheduled = origin.of(self.table, handle)
+            if scheduled is not None:
+                made.version, made.task_id = scheduled.version, scheduled.task_id
         return made
+
+    def name_of(self, handle: int) -> str:
+        """Return what messages call the root of an entry: its scheduler's id, or its number."""
+        scheduled = origin.of(self.table, handle)
+        return str(self.table.ident[handle]) if scheduled is None else scheduled.label
 
     # --- finding work -----------------------------------------------------------------------------
 
@@ -222,7 +230,7 @@ class Worker:
                 locks.release(which)
                 self.in_section = 0
 
-    def ring(self, ring: Ring, *, wait: bool = True) -> HeldRing:
+    def ring(self, ring: Deque, *, wait: bool = True) -> HeldRing:
         """Hold the lock of a ring of children, which is repaired. Main or helper thread.
 
         Gives False, and nothing is held, if it was taken and `wait` is false.
@@ -230,7 +238,7 @@ class Worker:
         Raises:
             RuntimeError: This thread is in such a section: a finalizer interrupted it.
         """
-        return HeldRing(self, ring, wait)
+        return (self._waiting if wait else self._trying)[ring.worker]
 
     def is_cancelled(self) -> bool:
         """Whether the root that runs was asked to stop, or is lost."""

@@ -10,12 +10,14 @@ import pytest
 
 from mpsched import CancelResult, Scheduler
 from mpsched.errors import TaskCancelled
+from mpsched.testing import ManualClock
 from tests.support import tasks, timed
 from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mpsched import WorkStealingExecutor
     from tests.support.gates import Gate
 
 HANG_S = 60.0
@@ -304,11 +306,17 @@ def test_cancel_by_eight_threads_prevents_once(own: Scheduler) -> None:
     assert all(handle.cancelled() for handle in handles)
 
 
-def test_ids_that_were_used_before_get_new_versions(own: Scheduler) -> None:
+def test_ids_that_were_used_before_get_new_versions(default_pool: WorkStealingExecutor) -> None:
     """Versions never restart: what was once the id's is not taken for the new one."""
-    old = own.schedule("aba", after=0.05, fn=tasks.identity, args=("old",))
-    assert own.cancel("aba")
-    new = own.schedule("aba", after=0.1, fn=tasks.identity, args=("new",))
-    assert new.result(HANG_S) == "new"
-    assert old.cancelled()
-    assert old.version < new.version
+    clock = ManualClock()
+    with Scheduler(executor=default_pool, clock=clock) as s:
+        old = s.schedule("aba", after=5, fn=tasks.identity, args=("old",))
+        assert s.cancel("aba")
+        new = s.schedule("aba", after=10, fn=tasks.identity, args=("new",))
+        clock.advance(5)  # the old one's time
+        assert s.schedule("other", after=0, fn=tasks.identity, args=(1,)).result(HANG_S) == 1
+        assert not new.done()
+        clock.advance(5)
+        assert new.result(HANG_S) == "new"
+        assert old.cancelled()
+        assert old.version < new.version

@@ -50,6 +50,26 @@ def test_close_runs_what_is_due_and_cancels_the_future(gate: Gate, tmp_path: Pat
     assert (run.outcome, run.why) == ("cancelled", "the scheduler was closed")
 
 
+def test_close_runs_what_is_due_and_waits_for_an_older_version(gate: Gate) -> None:
+    """`if_running="wait"`: it is due, so it runs once the older one has ended; not if it lies in the future."""
+    s = Scheduler(1)
+    old = {name: s.schedule(name, after=0, fn=gate.hold, where="thread") for name in ("a", "b")}
+    gate.wait_for(2)
+    due = s.schedule("a", after=0, fn=tasks.square, args=(3,), if_running="wait")
+    later = s.schedule("b", after=FAR, fn=tasks.square, args=(4,), if_running="wait")
+    closer = threading.Thread(target=s.close)
+    closer.start()
+    wait_until(later.done, "the end of what lies in the future")
+    assert later.cancelled()
+    assert not due.done()
+    gate.open()
+    closer.join(HANG_S)
+    assert due.result(0) == 9
+    assert [handle.result(0) for handle in old.values()] == ["task", "task"]
+    report = s.close()
+    assert (report.state, report.finished, report.cancelled) == ("closed", 3, 1)
+
+
 @pytest.mark.parametrize("queued", ["cancel", "keep"])
 def test_close_drops_nothing_silently(gate: Gate, queued: Any) -> None:
     """What was not handed to a worker is cancelled or kept, each marked; what was, is run."""

@@ -217,7 +217,7 @@ def test_deadline_of_what_is_dispatched_takes_it_back(
 
 def test_deadline_does_not_end_what_runs(own: Scheduler, gate: Gate) -> None:
     """Only what has not started is missed."""
-    handle = own.schedule("runs", after=0, deadline=own.now() + 0.3, fn=gate.hold, args=("runs",))
+    handle = own.schedule("runs", after=0, deadline=own.now() + 2.0, fn=gate.hold, args=("runs",))
     gate.wait_for(1)
     wait_until(lambda: own.now() > (handle.deadline or 0) + 0.05, "the deadline")
     assert not handle.done()
@@ -287,6 +287,18 @@ def test_history_tells_of_each_attempt(own: Scheduler) -> None:
     assert run.occurrence == ("h", handle.version, due)
     assert handle.seconds is not None
     assert handle.seconds >= 0.01
+
+
+def test_history_has_the_end_of_what_died(own: Scheduler, gate: Gate) -> None:
+    """A killed worker measures nothing: the record has the moment at which its end was noticed."""
+    handle: Any = own.schedule("dies", after=0, fn=timed.die_after, args=(gate,))
+    gate.wait_for(1)
+    seen = own.now()
+    gate.open()
+    assert isinstance(handle.exception(HANG_S), mpsched.errors.WorkerDied)
+    (run,) = own.history("dies")
+    assert run.started is not None
+    assert run.started <= seen <= run.finished <= own.now()
 
 
 def test_history_and_status_are_bounded(default_pool: WorkStealingExecutor) -> None:

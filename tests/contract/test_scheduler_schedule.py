@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -15,9 +16,18 @@ import pytest
 import mpsched
 from mpsched import Scheduler, WorkStealingExecutor
 from mpsched._base.settings import Settings
-from mpsched.errors import EncodeError, PendingLimitReached, SchedulerClosed
+from mpsched._schedule.handle import label
+from mpsched.errors import (
+    EncodeError,
+    PendingLimitReached,
+    PoolFailed,
+    SchedulerClosed,
+    TaskTimeout,
+    WorkerDied,
+)
 from tests.support import tasks, timed
 from tests.support.bombs import RaisesAtPickle
+from tests.support.gates import wait_until
 
 if TYPE_CHECKING:
     from tests.support.gates import Gate
@@ -197,6 +207,54 @@ def test_schedule_tells_the_task_its_version_and_attempt(sched: Scheduler) -> No
     assert second.version > first.version
 
 
+@pytest.mark.parametrize("task_id", ["report", 17, ("daily", 3, None), b"x", 2.5])
+def test_schedule_tells_the_task_its_id(sched: Scheduler, gate: Gate, task_id: Any) -> None:
+    """`current_task()` has the id that it was scheduled under; in a child elsewhere, too."""
+    assert sched.schedule(task_id, after=0, fn=timed.own_id).result(HANG_S) == task_id
+    assert (
+        sched.schedule(task_id, after=0, fn=timed.own_id, where="thread").result(HANG_S) == task_id
+    )
+    above = sched.schedule(task_id, after=0, fn=timed.elsewhere, args=(gate, timed.id_and_version))
+    assert above.result(HANG_S) == (task_id, above.version)
+
+
+def test_schedule_tells_the_task_the_repr_of_an_odd_id(sched: Scheduler) -> None:
+    """An object of the program stays here; a thread sees it as it is."""
+    for odd in (object(), ("x" * 2000,), 10**400):
+        told = sched.schedule(odd, after=0, fn=timed.own_id).result(HANG_S)
+        assert told == label(odd)
+        assert sched.schedule(odd, after=0, fn=timed.is_own_id, args=(odd,), where="thread").result(
+            HANG_S
+        )
+
+
+def test_failures_name_the_scheduled_task(sched: Scheduler, gate: Gate) -> None:
+    """In messages, notes and fields stands the id that it was scheduled under, not a number of the pool."""
+    failed: Any = sched.schedule("one", after=0, fn=timed.fail_before, args=(2, OSError))
+    assert any(note.startswith("task 'one': fail_before(2") for note in notes(failed))
+    below: Any = sched.schedule("two", after=0, fn=timed.elsewhere, args=(gate, timed.fail_there))
+    assert any(note.startswith("child of task 'two': fail_there(") for note in notes(below))
+    lost: Any = sched.schedule("three", after=0, fn=timed.die, args=(None,))
+    error = lost.exception(HANG_S)
+    assert isinstance(error, WorkerDied)
+    assert error.task_id == "three"
+    assert f"ran task 'three', version {lost.version} (pid" in str(error)
+    slow: Any = sched.schedule(("four", 4), after=0, fn=timed.sleep, args=(60,), timeout=0.05)
+    late = slow.exception(HANG_S)
+    assert isinstance(late, TaskTimeout)
+    assert late.task_id == ("four", 4)
+    assert str(late).startswith(f"task ('four', 4), version {slow.version} ran longer")
+    lock: Any = sched.schedule("five", after=0, fn=threading.Lock)
+    assert any(note == "task 'five': its result" for note in notes(lock))
+
+
+def notes(handle: Any) -> list[str]:
+    """Return the notes of a failure; there must be some."""
+    found: list[str] = handle.exception(HANG_S).__notes__
+    assert found
+    return found
+
+
 def test_schedule_beyond_max_pending_is_refused(default_pool: Any) -> None:
     """A replacement is no growth, and what was cancelled makes room."""
     with Scheduler(executor=default_pool, max_pending=3) as s:
@@ -208,6 +266,44 @@ def test_schedule_beyond_max_pending_is_refused(default_pool: Any) -> None:
         assert s.cancel(2)
         s.schedule(3, after=FAR, fn=tasks.nothing)
         assert s.metrics().pending == 3
+
+
+def test_max_pending_of_an_executor_is_for_its_own_submits(gate: Gate) -> None:
+    """Timers are not in it, and what is due is not refused by it."""
+    with (
+        WorkStealingExecutor(1, max_pending=1, on_full="raise") as ex,
+        Scheduler(executor=ex) as s,
+    ):
+        held = ex.submit(gate.hold)
+        gate.wait_for(1)
+        later = [s.schedule(n, after=FAR, fn=tasks.nothing) for n in range(5)]
+        handles = [s.schedule(10 + n, after=0, fn=tasks.square, args=(n,)) for n in range(5)]
+        with pytest.raises(PendingLimitReached):
+            ex.submit(tasks.nothing)
+        gate.open()
+        assert held.result(HANG_S) == "task"
+        assert [handle.result(HANG_S) for handle in handles] == [n * n for n in range(5)]
+        assert ex.submit(tasks.square, 7).result(HANG_S) == 49
+        assert all(s.cancel(n) for n in range(len(later)))
+
+
+def test_schedule_on_a_pool_that_has_failed_says_so() -> None:
+    """PoolFailed for workers, now and at its time; the state says it; threads go on."""
+    with Scheduler(1, initializer=tasks.fail, initargs=("no model",)) as s:
+        handles = []
+        if s.state == "accepting":
+            with contextlib.suppress(PoolFailed):
+                handles.append(s.schedule("early", after=FAR, fn=tasks.nothing))
+        wait_until(lambda: s.state == "failed", "the pool's failure")
+        with pytest.raises(PoolFailed, match="no model"):
+            s.schedule("late", after=FAR, fn=tasks.nothing)
+        for handle in handles:
+            assert s.reschedule("early", after=0)
+            assert isinstance(handle.exception(HANG_S), PoolFailed)
+        assert (
+            s.schedule("here", after=0, fn=tasks.pid, where="thread").result(HANG_S) == tasks.pid()
+        )
+    assert s.state == "closed"
 
 
 def test_schedule_after_close_is_refused(default_pool: Any) -> None:

@@ -19,6 +19,7 @@ NAMES = [name for name in errors.__all__ if name != "MpschedError"]
 _SAMPLES: dict[str, object] = {
     "bool": False,
     "float | None": 1.5,
+    "Hashable | None": ("daily", 17),
     "int | None": 17,
     "str": "text",
     "str | None": "SIGKILL",

@@ -24,7 +24,7 @@ def count(workers: int, width: int, order: str, keys: Any) -> int:
     """Count a tree on some workers; returns how many children were stolen."""
     table = mpsched.shared_array(len(keys), "u1")
     with pools.pool(workers) as ex:
-        found = ex.submit(calls.uts_all, width, order, keys, table).result(900)
+        found = ex.submit(calls.uts_all, width, order, keys, table, workers > 1).result(900)
         stolen = ex.stats().children_run
     assert found == len(keys)
     assert (np.asarray(table) == 1).all()

@@ -99,7 +99,6 @@ PROGRAMS = {
     "default pool": """
         os.sched_getaffinity = lambda pid: set(range(WORKERS))
         say_when_all_run()
-        WORKERS = 1
         mpsched.map(calls.note_and_nap, [LOG] * 20, [600.0] * 20)
     """,
     "asyncio": """
@@ -189,21 +188,22 @@ def test_ctrl_c_caught_inside_of_the_block_loses_nothing(tmp_path: Path) -> None
     program = """
         say_when_all_run()
         with mpsched.WorkStealingExecutor(WORKERS) as ex:
-            futures = [ex.submit(calls.note_and_nap, LOG, 1.0) for _ in range(6)]
+            futures = [ex.submit(calls.note_and_hold, LOG, sys.argv[2], "go") for _ in range(6)]
             try:
                 for future in futures:
                     future.result()
             except KeyboardInterrupt:
                 print("caught", flush=True)
+            calls.touch(os.path.join(sys.argv[2], "go.go"))
             print([future.result() for future in futures], flush=True)
             print(list(ex.map(calls.identity, range(5))), ex.stats().deaths, flush=True)
     """
-    with Script(indented(program), args=[str(tmp_path / "log")]) as script:
+    with Script(indented(program), args=[str(tmp_path / "log"), str(tmp_path)]) as script:
         script.wait_for("ready", DEADLINE_S)
         script.signal(signal.SIGINT, group=True)
         result = script.finish(DEADLINE_S)
         assert result.rc == 0, result.err
-        assert result.out.split("\n")[1:] == ["caught", str([1.0] * 6), "[0, 1, 2, 3, 4] 0", ""]
+        assert result.out.split("\n")[1:] == ["caught", str(["go"] * 6), "[0, 1, 2, 3, 4] 0", ""]
 
 
 def test_ctrl_c_at_any_moment_leaves_nothing(

@@ -68,8 +68,8 @@ def test_limit_counts_from_the_start_not_from_the_submit(tmp_path: Path) -> None
     with pool(1) as ex:
         blocker = ex.submit(calls.hold, str(tmp_path), "blocker")
         wait_for_holders(tmp_path, "blocker")
-        waiting = [ex.options(timeout=5.0).submit(calls.nap, 0.01) for _ in range(5)]
-        time.sleep(0.3)
+        waiting = [ex.options(timeout=3.0).submit(calls.nap, 0.01) for _ in range(5)]
+        time.sleep(3.2)
         assert not any(future.done() for future in waiting)
         release(tmp_path, "blocker")
         assert [future.result(DEADLINE_S) for future in waiting] == [0.01] * 5
@@ -125,7 +125,7 @@ def test_rounds_of_limits_leave_the_pool_whole(tmp_path: Path) -> None:
 def test_limit_of_one_map_item_fails_that_item_alone() -> None:
     """With a limit each item is a root: the others have their values."""
     with pool(2) as ex:
-        view = ex.options(timeout=1.0)
+        view = ex.options(timeout=3.0)
         seconds = [0.0, 0.0, LONG_S, 0.0, LONG_S, 0.0]
         results = list(view.map(calls.nap, seconds, return_exceptions=True))
         assert [type(value) for value in results] == [

@@ -6,8 +6,9 @@ import functools
 import operator
 import os
 import signal
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
+
+import pytest
 
 from mpsched._pool.limits import stopped
 from mpsched._tasks import state as st
@@ -17,21 +18,39 @@ from tests.support.pools import DEADLINE_S, pids, pool, wait_until
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
+    from pathlib import Path
 
     import mpsched
     from mpsched._pool.future import Future
 
-HOLDS_THE_GIL = range(30_000_000)
-"""Adding these up takes most of a second, in one call of C code: no other thread runs meanwhile."""
+
+class Fifo:
+    """What a call that holds its worker's GIL waits for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder / "fifo")
+        self.held = folder / "held"
+        os.mkfifo(self.path)
+        self._fd = os.open(self.path, os.O_RDWR)
+
+    def let_go(self) -> None:
+        """End such a call."""
+        os.write(self._fd, b"go\n")
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
-def has_begun(future: Future[int]) -> bool:
-    """Whether a worker has started a call."""
-    return future.running() or future.done()
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Fifo]:
+    made = Fifo(tmp_path)
+    yield made
+    made.close()
 
 
 def claimed_behind_a_long_call(
-    ex: mpsched.WorkStealingExecutor,
+    ex: mpsched.WorkStealingExecutor, fifo: Fifo
 ) -> tuple[Future[int], list[Future[int]]]:
     """Return a call that holds its worker's GIL, and calls that the worker has claimed behind it."""
     state = ex._pool.table.state  # type: ignore[union-attr]
@@ -44,37 +63,33 @@ def claimed_behind_a_long_call(
         os.kill(worker, signal.SIGSTOP)
         try:
             wait_until(functools.partial(stopped, worker), "a stopped worker")
-            long = ex.submit(sum, HOLDS_THE_GIL)
+            long = ex.submit(calls.hold_the_interpreter_until, str(fifo.held), fifo.path)
             behind = [ex.submit(operator.add, 1, n) for n in range(30)]
         finally:
             os.kill(worker, signal.SIGCONT)
-        wait_until(functools.partial(has_begun, long), "the worker has begun")
+        wait_until(fifo.held.exists, "the GIL is held")
         claimed = [
             future
             for future in behind
             if future._task.handle >= 0 and state[future._task.handle] & 255 == st.CLAIMED
         ]
-        if long.running() and len(claimed) > 1:
+        if len(claimed) > 3:
             return long, claimed
+        fifo.let_go()
         for future in [*behind, long]:
             future.result(DEADLINE_S)
+        fifo.held.unlink()
 
 
-def test_revoke_that_is_answered_late_loses_no_task() -> None:
+def test_revoke_that_is_answered_late_loses_no_task(fifo: Fifo) -> None:
     """Taken back after the parent had said that it will start, a task starts all the same."""
     with pool(1) as ex:
-        long, claimed = claimed_behind_a_long_call(ex)
-        answers = {future: future.cancel() for future in claimed[:3]}
-        assert not all(answers.values()), "the helper answered while the GIL was held"
-        for future, prevented in answers.items():
-            try:
-                assert future.result(DEADLINE_S) is not None
-            except CancelledError:
-                assert prevented
-            else:
-                assert not prevented
-        assert long.result(DEADLINE_S) == sum(HOLDS_THE_GIL)
-        for future in claimed[3:]:
+        long, claimed = claimed_behind_a_long_call(ex, fifo)
+        for future in claimed[:3]:
+            assert not future.cancel(), "the helper answered while the GIL was held"
+        fifo.let_go()
+        assert long.result(DEADLINE_S) == 0
+        for future in claimed:
             assert future.result(DEADLINE_S) > 0
 
 

@@ -72,9 +72,10 @@ def test_spares_leave_when_they_are_not_needed_any_more(tmp_path: Path) -> None:
             root = ex.submit(calls.blocked, str(tmp_path), name)
             wait_for_holders(tmp_path, name)
             assert ex.submit(calls.index).result(DEADLINE_S) == 1
+            # While it is needed: afterwards it may be gone before anybody looks.
+            spare = wait_until(lambda: [*filter(None, pids(ex)[1:])], "the process of the spare")[0]
             release(tmp_path, name)
             assert root.result(DEADLINE_S) == 0
-            spare = wait_until(lambda: [*filter(None, pids(ex)[1:])], "the process of the spare")[0]
             wait_until(functools.partial(gone, spare), "the end of the spare")
             # A process that is gone is nobody's: its number may be another program's by now.
             wait_until(lambda: pids(ex)[1] == 0, "its number to be forgotten")

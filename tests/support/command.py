@@ -143,7 +143,7 @@ class Command:
                 raise AssertionError(f"it did not happen\n{self.out}\n{self.err}")
             time.sleep(0.01)
 
-    def finish(self, timeout: float = 120.0, *, grace_s: float = 2.0) -> Result:
+    def finish(self, timeout: float = 120.0, *, grace_s: float = leaks.GRACE_S) -> Result:
         """Wait for the end, and assert that no process is left.
 
         Args:

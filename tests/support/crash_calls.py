@@ -298,6 +298,11 @@ def hold_the_interpreter(length: int = 40) -> None:
     re.match(r"(a+)+$", "a" * length + "b")
 
 
+def hold_the_interpreter_until(started: str, fifo: str) -> int:
+    """Leave a file, then wait for a line from the test, in one call of C code that keeps the GIL."""
+    return int(ctypes.PyDLL(None).system(f"touch '{started}'; read line <'{fifo}'".encode()))
+
+
 def pid_of(_item: Any) -> int:
     return os.getpid()
 
@@ -371,6 +376,13 @@ def note_and_nap(log: str, seconds: float) -> float:
     """Note that it runs, then sleep."""
     write_line(log, "started")
     return nap(seconds)
+
+
+def note_and_hold(log: str, folder: str, name: str) -> str:
+    """Note that it runs, then wait until the test lets it go on."""
+    write_line(log, "started")
+    wait_for_file(Path(folder, f"{name}.go"))
+    return name
 
 
 def note_and_be_stubborn(log: str, folder: str, name: str) -> None:

@@ -260,7 +260,7 @@ class Scene:
         # (Spares, which come and go, may be among them.)
         meet = [self.ex.submit(calls.meet, str(meeting), inner.width) for _ in slots]
         assert len({future.result(DEADLINE_S) for future in meet}) == inner.width
-        taken = wait_until(lambda: not _taken(inner) or None, "free locks", 10.0)
+        taken = wait_until(lambda: not _taken(inner) or None, "free locks")
         assert taken
         wait_until(lambda: not inner.leader.section.taken(), "a free leader's section")
         wait_until(lambda: not dispatcher.section.taken(), "a free dispatcher's section")

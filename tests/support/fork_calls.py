@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from tests.support.forkcalls import let_take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -257,8 +258,17 @@ def uts(node: bytes, order: str, keys: NDArray[np.uint64], table: NDArray[np.uin
     return found + sum(handle.join() for handle in handles)
 
 
-def uts_all(width: int, order: str, keys: NDArray[np.uint64], table: NDArray[np.uint8]) -> int:
+def uts_all(
+    width: int,
+    order: str,
+    keys: NDArray[np.uint64],
+    table: NDArray[np.uint8],
+    taken: int = 0,
+) -> int:
+    """Count a tree; so many children of the root are with others before it joins any."""
     handles = [mpsched.spawn(uts, node, order, keys, table) for node in root(42, width)]
+    if taken:
+        let_take(handles, taken)
     return sum(handle.join() for handle in handles)
 
 

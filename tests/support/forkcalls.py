@@ -12,12 +12,46 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from mpsched._shm import layout as lay
+from mpsched._tasks import state as st
+from mpsched._worker import away
 from mpsched._worker.blocking import blocking
-from mpsched._worker.hot import spawn
+from mpsched._worker.hot import Handle, spawn
 from mpsched._worker.scopes import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+_HANG_S = 60.0
+_STARTED = frozenset({st.RUNNING, st.DONE, st.FAILED})
+
+
+def let_take(handles: Sequence[Handle[Any]], least: int = 1) -> None:
+    """Wait until other workers have started so many of these children, of which none was joined.
+
+    Without it a busy machine may run all of them at home, and the test has seen nothing.
+    """
+    until = time.monotonic() + _HANG_S
+    while sum(map(_taken, handles)) < least:
+        assert time.monotonic() < until, f"nobody takes {least} of {handles}"
+        time.sleep(0.001)
+
+
+def _taken(handle: Handle[Any]) -> bool:
+    record: Any = handle._fn
+    if type(record) is not away.Away:
+        return False
+    states = _worker_here().table.state
+    entry = record.entry
+    return record.kind == away.PUBLISHED and entry >= 0 and states[entry] & 255 in _STARTED
+
+
+def let_pin(least: int = 1) -> None:
+    """Wait until somebody wanted children of this worker that cannot be given away."""
+    worker, until = _worker_here(), time.monotonic() + _HANG_S
+    while worker.words[worker.block + lay.B_PINNED] < least:
+        assert time.monotonic() < until, "nobody wants one"
+        time.sleep(0.001)
 
 
 def fib(n: int) -> int:
@@ -33,31 +67,39 @@ def pid_after(seconds: float) -> int:
     return os.getpid()
 
 
-def flat(children: int, seconds: float, order: str) -> tuple[list[int], float]:
-    """Spawn sleepers and join them; return (who ran each, seconds that it took)."""
-    begun = time.monotonic()
-    handles = [spawn(pid_after, seconds) for _ in range(children)]
+def in_rounds(log: str, width: int) -> int:
+    """Come, wait until the round of `width` that this belongs to is complete; tell the process."""
+    with open(log, "ab", buffering=0) as file:
+        file.write(b"x")
+        place = file.tell() - 1  # whole, whoever else writes
+    until = time.monotonic() + _HANG_S
+    while os.stat(log).st_size < place - place % width + width:
+        assert time.monotonic() < until, f"{os.stat(log).st_size} have come"
+        time.sleep(0.001)
+    return os.getpid()
+
+
+def flat(children: int, log: str, width: int, order: str) -> list[int]:
+    """Spawn children that run `width` at a time, and join them; return who ran each."""
+    handles = [spawn(in_rounds, log, width) for _ in range(children)]
     if order == "fifo":
-        pids = [h.join() for h in handles]
-    else:
-        pids = [h.join() for h in reversed(handles)][::-1]
-    return pids, time.monotonic() - begun
+        return [h.join() for h in handles]
+    return [h.join() for h in reversed(handles)][::-1]
 
 
-def compute(seconds: float) -> int:
-    """Compute in Python, without a spawn, for so long."""
-    until = time.monotonic() + seconds
-    count = 0
-    while time.monotonic() < until:
-        count += 1
-    return count
+def mark(table: Any) -> int:
+    table[0] += 1
+    return pid_after(0.0005)
 
 
-def busy_parent(children: int, compute_s: float, sleep_s: float) -> tuple[int, set[int]]:
-    """Spawn many, compute, sleep, then join; return (own pid, pids that ran children)."""
-    handles = [spawn(pid_after, 0.0005) for _ in range(children)]
-    compute(compute_s)
-    time.sleep(sleep_s)
+def busy_parent(children: int, table: Any, computes: bool) -> tuple[int, set[int]]:
+    """Spawn many, compute or sleep until one has started, join; return (own pid, who ran them)."""
+    handles = [spawn(mark, table) for _ in range(children)]
+    until = time.monotonic() + _HANG_S
+    while not table[0]:
+        assert time.monotonic() < until, "nobody helps"
+        if not computes:
+            time.sleep(0.001)
     return os.getpid(), {h.join() for h in handles}
 
 
@@ -66,7 +108,7 @@ def echo(value: object, seconds: float = 0.02) -> tuple[int, object]:
     return os.getpid(), value
 
 
-def fail(text: str) -> None:
+def fail(text: str, _lock: object = None) -> None:
     time.sleep(0.02)
     raise ValueError(text)
 
@@ -74,13 +116,19 @@ def fail(text: str) -> None:
 def echoes(sizes: list[int]) -> tuple[list[int], set[int]]:
     """Send bytes to children and back; return (their sizes, pids that ran children)."""
     handles = [spawn(echo, b"x" * size) for size in sizes]
+    let_take(handles)
     results = [h.join() for h in handles]
     return [len(value) for _, value in results], {pid for pid, _ in results}  # type: ignore[arg-type]
 
 
 def failures(count: int) -> list[tuple[str, bool]]:
-    """Join failing children in order; return (text, whether it came from elsewhere) of each."""
-    handles = [spawn(fail, str(i)) for i in range(count)]
+    """Join failing children in order; return (text, whether it came from elsewhere) of each.
+
+    One is taken, and one cannot be: it has a lock.
+    """
+    handles = [spawn(fail, str(i)) for i in range(count - 1)]
+    let_take(handles)
+    handles.append(spawn(fail, str(count - 1), threading.Lock()))
     seen = []
     for h in handles:
         try:
@@ -119,6 +167,7 @@ def lambdas(count: int) -> tuple[list[int], set[int]]:
     """Spawn functions that no import finds."""
     base = 5
     handles = [spawn(lambda x: echo(x + base), i) for i in range(count)]
+    let_take(handles)
     results = [h.join() for h in handles]
     return [value for _, value in results], {pid for pid, _ in results}  # type: ignore[misc]
 
@@ -127,6 +176,7 @@ def unpicklable(count: int) -> tuple[bool, set[int]]:
     """Spawn children with a lock, which cannot be pickled; return (all got it, who ran them)."""
     lock = threading.Lock()
     handles = [spawn(echo, lock, 0.005) for _ in range(count)]
+    let_pin()
     results = [h.join() for h in handles]
     return all(value is lock for _, value in results), {pid for pid, _ in results}
 
@@ -135,6 +185,8 @@ def unpicklable_among_keywords(count: int) -> set[int]:
     """Spawn a call with a lock and many others with keywords; return who ran those."""
     handles = [spawn(echo, threading.Lock(), seconds=0.005)]
     handles += [spawn(named_echo, value=n, seconds=0.005) for n in range(count)]
+    let_pin()
+    let_take(handles)
     return {pid for pid, _ in [h.join() for h in handles][1:]}
 
 
@@ -155,7 +207,9 @@ def errors_elsewhere(count: int) -> tuple[int, set[str]]:
     task = mpsched.current_task()
     assert task is not None
     texts = set()
-    for handle in [spawn(fail_locked, n) for n in range(count)]:
+    handles = [spawn(fail_locked, n) for n in range(count)]
+    let_take(handles, count)
+    for handle in handles:
         try:
             handle.join()
         except mpsched.errors.RemoteError as error:
@@ -175,12 +229,14 @@ def sort_in_place(part: list[int]) -> None:
     part.sort()
 
 
-def sort_lists(count: int, size: int) -> tuple[int, list[str], list[bool]]:
-    """Sort lists in children; return (own pid, warnings, which lists are sorted)."""
+def sort_lists(count: int, size: int, taken: int = 1) -> tuple[int, list[str], list[bool]]:
+    """Sort lists in children, so many elsewhere; return (own pid, warnings, which are sorted)."""
     lists = [list(range(size, 0, -1)) for _ in range(count)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for h in [spawn(sort_in_place, one) for one in lists]:
+        handles = [spawn(sort_in_place, one) for one in lists]
+        let_take(handles, taken)
+        for h in handles:
             h.join()
     return os.getpid(), [str(one.message) for one in caught], [one[0] == 1 for one in lists]
 
@@ -211,7 +267,7 @@ def change(value: Any) -> None:
         value[0] += 1
 
 
-def change_things(kind: str) -> list[str]:
+def change_things(kind: str, taken: int = 1) -> list[str]:
     """Let children change something in one of several ways; return the warnings."""
     account, items = Account(), [1]
     array = mpsched.shared_array(4, "i8")
@@ -225,7 +281,9 @@ def change_things(kind: str) -> list[str]:
     }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for h in [spawn(*calls[kind]) for _ in range(6)]:
+        handles = [spawn(*calls[kind]) for _ in range(6)]
+        let_take(handles, taken)
+        for h in handles:
             h.join()
     return [str(one.message) for one in caught]
 
@@ -235,11 +293,12 @@ def look_only(part: list[int], more: dict[str, set[int]]) -> int:
     return len(sorted(part)) + len(more)
 
 
-def look_at_lists(count: int) -> list[str]:
+def look_at_lists(count: int, taken: int = 1) -> list[str]:
     """Give children lists that they do not change; return the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         handles = [spawn(look_only, [3, 1, i], {"a": {1, i}}) for i in range(count)]
+        let_take(handles, taken)
         for h in handles:
             h.join()
     return [str(one.message) for one in caught]
@@ -418,7 +477,7 @@ def cancelled_scope(path: str, children: int) -> float:
     try:
         with Scope() as scope:
             for _ in range(children):
-                scope.spawn(note, path, 20.0)
+                scope.spawn(note, path, 10 * _HANG_S)
             while not os.path.exists(path):  # until somebody has started one
                 time.sleep(0.002)
             raise KeyError("the block's")
@@ -439,6 +498,14 @@ def count(table: Any, low: int, high: int) -> int:
     left = spawn(count, table, low, middle)
     right = count(table, middle, high)
     return right + left.join()
+
+
+def count_with_others(table: Any, low: int, high: int) -> int:
+    """As `count`; the first half is begun elsewhere before this goes on."""
+    middle = (low + high) // 2
+    left = spawn(count, table, low, middle)
+    let_take([left])
+    return count(table, middle, high) + left.join()
 
 
 def locked_join(lock_path: str, seconds: float) -> bool:
@@ -473,16 +540,15 @@ def blocks_kept(_array: object = None) -> tuple[int, int]:
 
 def blocks_kept_elsewhere(array: Any, least: int) -> list[int]:
     """Give away children with slices of an array; return what each thief keeps, `least` times."""
-    found: list[int] = []
-    while len(found) < least:
-        handles = [spawn(blocks_kept, array[n : n + 2]) for n in range(8)]
-        found += [kept for pid, kept in [h.join() for h in handles] if pid != os.getpid()]
-    return found
+    handles = [spawn(blocks_kept, array[n : n + 2]) for n in range(2 * least)]
+    let_take(handles, least)
+    return [kept for pid, kept in [h.join() for h in handles] if pid != os.getpid()]
 
 
 def shared_results(count: int) -> tuple[int, int]:
     """Join children that return shared arrays; return (sum of all, entries still in use)."""
     handles = [spawn(made_elsewhere, i) for i in range(count)]
+    let_take(handles)
     return sum(int(h.join().sum()) for h in handles), len(_worker_here().published)
 
 

@@ -27,6 +27,9 @@ _STDLIB_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserv
 # Threads that a library starts once per process and keeps, by class.
 _KEPT_THREADS = ("TMonitor",)  # tqdm's
 
+# Ten times what is promised for the processes of a killed program: the machine may be loaded.
+GRACE_S = 20.0
+
 _PROC = Path("/proc")
 _SHM = Path("/dev/shm")
 
@@ -58,7 +61,7 @@ def snapshot(run: str = "") -> Snapshot:
     )
 
 
-def left_since(before: Snapshot, *, run: str = "", grace_s: float = 2.0) -> list[str]:
+def left_since(before: Snapshot, *, run: str = "", grace_s: float = GRACE_S) -> list[str]:
     """Return a line for each thing held now and not before; wait up to `grace_s` for them to go.
 
     Child processes are counted and not compared by pid, since a pool that outlives a test may have

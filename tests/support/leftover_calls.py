@@ -192,11 +192,16 @@ def alarms_for_ever() -> int:
 
 def interrupt_later() -> int:
     """Let a thread set an exception in the main thread when the worker is idle."""
-    main = threading.main_thread().ident
+    from mpsched._shm import layout as lay
+    from mpsched._worker import context
+
+    main, worker = threading.main_thread().ident, context._worker
     assert main is not None
+    assert worker is not None
 
     def run() -> None:
-        time.sleep(0.1)
+        while worker.words[worker.block + lay.B_STATE] != lay.PARKED:
+            time.sleep(0.001)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(main), ctypes.py_object(KeyboardInterrupt)
         )

@@ -111,7 +111,7 @@ class Script:
         """What it has written to standard error so far."""
         return self._err.read_text("utf-8", "replace")
 
-    def wait_for(self, text: str, timeout: float = 30.0) -> None:
+    def wait_for(self, text: str, timeout: float = 60.0) -> None:
         """Wait until standard output has `text`.
 
         Raises:
@@ -137,7 +137,7 @@ class Script:
         """Return pid -> command line of its live processes, itself included."""
         return leaks.processes_of_session(self.pid) | leaks.processes_marked(self._run)
 
-    def finish(self, timeout: float = 60.0, *, grace_s: float = 2.0) -> ScriptResult:
+    def finish(self, timeout: float = 60.0, *, grace_s: float = leaks.GRACE_S) -> ScriptResult:
         """Wait for the end, and assert that no process is left.
 
         Args:
@@ -163,7 +163,7 @@ class Script:
 
     def kill_everything(self) -> None:
         """Kill what is left of the script, and reap the interpreter."""
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while left := self.processes():
             for pid in left:
                 try:

@@ -28,6 +28,39 @@ def version_and_attempt() -> tuple[int, int]:
     return task.version, task.attempt
 
 
+def own_id() -> Any:
+    """Return the id that the running task is told."""
+    task = mpsched.current_task()
+    assert task is not None
+    return task.task_id
+
+
+def is_own_id(task_id: object) -> bool:
+    """Whether the running task is told this very object."""
+    return own_id() is task_id
+
+
+def elsewhere(gate: Gate, fn: Callable[[Gate], Any]) -> Any:
+    """Have a child run on another worker: joined only once it has come to the gate there."""
+    child = mpsched.spawn(fn, gate)
+    gate.wait_for(1)
+    return child.join()
+
+
+def id_and_version(gate: Gate) -> tuple[Any, int]:
+    """Arrive; return what the running task is told about itself."""
+    gate.arrive()
+    task = mpsched.current_task()
+    assert task is not None
+    return task.task_id, task.version
+
+
+def fail_there(gate: Gate) -> None:
+    """Arrive and raise."""
+    gate.arrive()
+    raise OSError("there")
+
+
 def fail_before(attempt: int, error: type[BaseException]) -> int:
     """Raise in every attempt before `attempt`; then return its number."""
     task = mpsched.current_task()
@@ -88,6 +121,12 @@ def die(flag: Path | None, *_args: Any) -> None:
             return
         flag.touch()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_after(gate: Gate) -> None:
+    """Arrive, wait for the opening, kill this process."""
+    gate.hold()
+    die(None)
 
 
 def count(marks: Array, index: int, spin: int) -> bool:

@@ -87,10 +87,8 @@ inline publish(h, w, parent) {
 #ifndef RING_FIRST
 	STORE(state[h] = QUEUED);
 #endif
-	LOCK(w, w);
-	repair(w);
+	/* The store of TAIL, without the lock. */
 	STORE(inring[h] = true);
-	UNLOCK(w);
 #ifdef RING_FIRST
 	STORE(state[h] = QUEUED)
 #endif

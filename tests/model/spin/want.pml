@@ -16,22 +16,23 @@
 
 #define FORKS 0
 #define WANT 1
-#define RING 2               /* how many children it holds */
+#define TAIL 2               /* of the ring: home's; how many were pushed */
+#define HEAD 7               /* how many were taken */
+#define RING (mem[TAIL] - mem[HEAD])
 #define WAITS(t) (3 + (t))   /* t is 0 or 1: worker 1 + t */
 #define STATE(t) (5 + (t))
 #define AWAKE 0
 #define PARKED 1
 
-byte mem[7];
+byte mem[8];
 chan buffer[3] = [4] of { byte, byte };      /* home's is the last */
 #define HOME 2
 byte lock = NOBODY;
 bool bell[2], asleep[2];
-byte private;                /* home's own memory */
+byte private, tail;          /* home's own memory; it reads its own stores at once */
 
 #define STORE(me, at, value) buffer[me]!at, value
 #define FENCE(me) empty(buffer[me])
-#define LOCK(me) atomic { lock == NOBODY -> lock = me }
 #define UNLOCK(me) atomic { empty(buffer[me]) -> lock = NOBODY }
 #ifdef NO_FENCE_FORKS
 #define FENCE_FORKS skip
@@ -67,7 +68,7 @@ inline count_asking() {
 }
 
 inline ring_those_who_ask() {
-	ready = mem[RING];
+	ready = tail - mem[HEAD];
 	left = ready;
 	t = 0;
 	do
@@ -87,10 +88,9 @@ inline ring_those_who_ask() {
 inline answer() {
 	count_asking();
 	do
-	:: private > 0 && mem[RING] < asking ->
-		LOCK(HOME);
-		atomic { STORE(HOME, RING, mem[RING] + 1); private-- }
-		UNLOCK(HOME)
+	:: private > 0 && tail - mem[HEAD] < asking ->
+		/* Without the lock. */
+		atomic { tail++; STORE(HOME, TAIL, tail); private-- }
 	:: else -> break
 	od;
 	STORE(HOME, WANT, 0);
@@ -124,7 +124,7 @@ active proctype Home() {
 	/* Nobody can move any more. */
 	atomic {
 		timeout ->
-		assert(mem[RING] == 0 || !asleep[0] && (THIEVES == 1 || !asleep[1]));
+		assert(RING == 0 || !asleep[0] && (THIEVES == 1 || !asleep[1]));
 		assert(private == 0 || mem[WANT] == 1 || !asleep[0] && (THIEVES == 1 || !asleep[1]))
 	}
 }
@@ -135,11 +135,11 @@ end:
 	do
 	:: true ->
 		if
-		:: mem[FORKS] && mem[RING] > 0 ->
+		:: mem[FORKS] && RING > 0 ->
 			if
 			:: atomic { lock == NOBODY -> lock = w };
 				if
-				:: mem[RING] > 0 -> STORE(w, RING, mem[RING] - 1)
+				:: RING > 0 -> STORE(w, HEAD, mem[HEAD] + 1)
 				:: else
 				fi;
 				UNLOCK(w)
@@ -160,10 +160,10 @@ end:
 		:: mem[FORKS] ->
 			if
 			:: atomic { lock == NOBODY -> lock = w };
-				found = mem[RING] > 0;
+				found = RING > 0;
 				UNLOCK(w)
 			:: atomic { lock != NOBODY -> skip };
-				found = mem[RING] > 0
+				found = RING > 0
 			fi
 		:: else
 		fi;

@@ -24,3 +24,14 @@ def few_descriptors() -> Iterator[int]:
         yield limit
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, old)
+
+
+@pytest.fixture
+def file_limit() -> Iterator[None]:
+    """Files of this process may have at most 1 MB."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched._shm import buffercache, payloads
+from mpsched._shm import comparison, payloads
 from mpsched._shm.buffercache import BufferCache, Burst
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def cache() -> BufferCache:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way of comparing."""
     if request.param != "memcmp":
-        monkeypatch.setattr(buffercache, "_memcmp", lambda: None)
+        monkeypatch.setattr(comparison, "_memcmp", lambda: None)
     if request.param == "without NumPy":
-        monkeypatch.setattr(buffercache, "_address_of", lambda _raw: 0)
+        monkeypatch.setattr(comparison, "address_of", lambda _raw: 0)
 
 
 @pytest.mark.usefixtures("way")
@@ -245,7 +245,7 @@ def test_burst_same_array_is_not_looked_at_again(
     array = np.ones(ITEMS)
     burst = Burst()
     first = cache.pack(buffers_of(array), burst)
-    monkeypatch.setattr(buffercache, "_equal", None)
+    monkeypatch.setattr(comparison, "equal", None)
     second = cache.pack(buffers_of(array), burst)
     assert first.files() == second.files()
     assert (cache.copied, cache.reused) == (1, 1)

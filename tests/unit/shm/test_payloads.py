@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mpsched._shm import mapping, memfile, payloads
+from mpsched._shm import libc, memfile, payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20
@@ -237,17 +237,6 @@ def test_payloads_parcel_gives_the_buffers_in_order() -> None:
 # --- when something runs out -------------------------------------------------------------------
 
 
-@pytest.fixture
-def file_limit() -> Iterator[None]:
-    """Files of this process may have at most 1 MB."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
 @pytest.mark.usefixtures("file_limit")
 def test_payloads_memory_exhausted_is_an_error_that_names_the_size() -> None:
     """What cannot be written is an OSError that says how much was asked for; nothing stays open."""
@@ -398,11 +387,12 @@ def test_payloads_without_any_descriptor_are_an_error() -> None:
 
 def test_mapping_without_the_c_library_still_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the C library cannot be called, views work and hold a descriptor each."""
-    monkeypatch.setattr(mapping, "_libc", lambda: None)
-    data = content(2 * MIB)
-    (view,) = round_trip([data])
-    view[0] ^= 1
-    assert view[1:] == data[1:]
+    monkeypatch.setattr(libc, "get", lambda: None)
+    for size in (2 * MIB, 5 * MIB):
+        data = content(size)
+        (view,) = round_trip([data])
+        view[0] ^= 1
+        assert view[1:] == data[1:]
 
 
 @pytest.mark.slow
