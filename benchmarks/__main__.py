@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from . import picture, report
-from .harness import Gap, Row, as_json, collect, machine, take_sample
+from .harness import Gap, Measure, Row, as_json, collect, from_json, machine, take_sample
 from .suites import SUITES
 
 
@@ -21,6 +21,12 @@ def main(argv: list[str] | None = None) -> int:
         "--markdown", type=Path, metavar="FILE", help="write the table of README.md"
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="write the speed-ups as SVG")
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: take the rows of a file that --json has written",
+    )
     parser.add_argument("--quick", action="store_true", help="one round of a tenth of the tasks")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measure; 5")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of each system; 2")
@@ -38,6 +44,8 @@ def main(argv: list[str] | None = None) -> int:
     ]
     if not measures:
         parser.error(f"no measure has {options.only!r} in its name")
+    if options.rows:
+        return show(options, measures)
     taken_on = machine()
     print(f"{taken_on}; {options.workers} workers; median of {rounds}, lowest - highest")
     take = partial(take_sample, workers=options.workers, quick=options.quick)
@@ -54,6 +62,28 @@ def main(argv: list[str] | None = None) -> int:
         failed |= any(isinstance(outcome, Gap) and not outcome.missing for outcome in outcomes)
         if options.json:  # after each measure: what was taken is not lost when a run is ended
             options.json.write_text(as_json(rows, taken_on), encoding="utf-8")
+    write(options, measures, rows, taken_on)
+    return int(failed)
+
+
+def show(options: argparse.Namespace, measures: list[Measure]) -> int:
+    """Show rows that were taken before."""
+    taken = from_json(options.rows.read_text(encoding="utf-8"))
+    rows = [row for row, _ in taken]
+    measures = [measure for measure in measures if any(row.measure == measure.name for row in rows)]
+    for measure in measures:
+        print()
+        print(
+            *report.table(measure, [row for row in rows if row.measure == measure.name]), sep="\n"
+        )
+    write(options, measures, rows, "; ".join(dict.fromkeys(machine for _, machine in taken)))
+    return 0
+
+
+def write(
+    options: argparse.Namespace, measures: list[Measure], rows: list[Row], taken_on: str
+) -> None:
+    """Write the files that were asked for, and print how many figures are reached."""
     if options.markdown:
         lines = report.markdown(measures, rows, taken_on)
         options.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -63,7 +93,6 @@ def main(argv: list[str] | None = None) -> int:
     print()
     for line in report.summary(measures, rows):
         print(line)
-    return int(failed)
 
 
 def show_progress(text: str) -> None:

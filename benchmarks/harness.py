@@ -262,3 +262,19 @@ def usable_cpus() -> int:
 def as_json(rows: Iterable[Row], taken_on: str) -> str:
     """The rows as a JSON array; each also says what it was taken on, so that files can be joined."""
     return json.dumps([asdict(row) | {"machine": taken_on} for row in rows], indent=1) + "\n"
+
+
+def from_json(text: str) -> list[tuple[Row, str]]:
+    """The rows of `as_json`, or of several such arrays joined, and what each was taken on.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    names = Row.__dataclass_fields__
+    try:
+        return [
+            (Row(**{name: entry[name] for name in names}), str(entry["machine"]))
+            for entry in json.loads(text)
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"these are no rows of a benchmark: {error!r}") from error

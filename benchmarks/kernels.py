@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import struct
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,8 @@ class Tree:
 
 _BE = struct.Struct(">I")
 T3 = Tree(2000, 0.124875, 8, 42, nodes=4_112_897)
+UTS_DEPTH = 4000
+"""A recursion limit that lets T3's 1,572 levels nest, with what called them."""
 _SHA1 = hashlib.sha1
 _TAILS = [_BE.pack(i) for i in range(8)]
 
@@ -182,9 +185,33 @@ def uts_all_plain() -> int:
     return 1 + sum(uts_plain(node) for node in T3.first())
 
 
+def uts_recursive(node: bytes) -> int:
+    """Count a subtree as `uts_each` does, with calls instead of tasks."""
+    below = children(node)
+    if not below:
+        return 1
+    found = 1
+    for child in below:
+        found += uts_recursive(child)
+    return found
+
+
+def uts_all_recursive() -> int:
+    """Here it may: 1,572 calls nest."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, UTS_DEPTH))
+    try:
+        return 1 + sum(uts_recursive(node) for node in T3.first())
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def uts_each(node: bytes) -> int:
     """Every child a task of its own."""
-    tasks = [mpsched.spawn(uts_each, child) for child in children(node)]
+    below = children(node)
+    if not below:
+        return 1
+    tasks = [mpsched.spawn(uts_each, child) for child in below]
     found = 1
     for task in reversed(tasks):
         found += task.join()

@@ -13,6 +13,7 @@ program cut into some dozens of calls by hand. Dask's tasks may wait for tasks o
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import sys
@@ -113,23 +114,29 @@ def queens(run: Run) -> float:
 
 @SUITE.measure("UTS T3, every child a task: T_S / T_2", "x", (OURS,), Target(">=", 1.25))
 def uts_each(run: Run) -> float:
-    """4,112,897 tasks, 1,572 deep. Nobody else nests so deep, or so many."""
-    return uts(run, kernels.uts_all_each)
+    """4,112,897 tasks, 1,572 deep; T_S is the same recursion, by calls. Nobody else nests so deep, or so many."""
+    return uts(run, kernels.uts_all_recursive, kernels.uts_all_each)
+
+
+@SUITE.measure("UTS T3, every child a task, against a loop: T_S / T_2", "x", (OURS,))
+def uts_each_by_loop(run: Run) -> float:
+    """T_S is a loop with a stack of its own: what remains against a program without recursion."""
+    return uts(run, kernels.uts_all_plain, kernels.uts_all_each)
 
 
 @SUITE.measure("UTS T3, a range of subtrees: T_S / T_2", "x", BY_HAND, Target(">=", 1.85))
 def uts_ranges(run: Run) -> float:
     """`parallel.map_reduce` over the root's 2,000 children; by hand 64 calls of 31 subtrees."""
-    return uts(run, kernels.uts_ranges)
+    return uts(run, kernels.uts_all_plain, kernels.uts_ranges)
 
 
-def uts(run: Run, forking: Callable[[], int]) -> float:
+def uts(run: Run, plain: Callable[[], int], forking: Callable[[], int]) -> float:
     def join(counts: Iterable[int]) -> int:
         return 1 + sum(counts)
 
     parts = kernels.uts_parts()
     return speed_up(
-        run, kernels.uts_all_plain, forking=forking, parts=parts, join=join,
+        run, plain, forking=forking, parts=parts, join=join,
         expected=kernels.T3.nodes, pairs=1,
     )  # fmt: skip
 
@@ -204,20 +211,11 @@ def sorted_by_hand(system: peers.System, values: Any, half: int) -> Any:
 
 @SUITE.measure("matrix product 1024, blocked: T_S / T_2", "x", BY_HAND, Target(">=", 1.85))
 def product(run: Run) -> float:
-    """Blocks of 128, one thread of BLAS for everybody; T_S in the same shared arrays.
-
-    In private memory T_S may be a tenth less: a kernel that gives shared memory no huge pages makes
-    the processor look up more of them.
-    """
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # read when NumPy is imported
-    numpy = peers.load("numpy")
-    mpsched = peers.load("mpsched")
-    size = 256 if run.quick else 1024
-    a, b = (numpy.random.default_rng(seed).random((size, size)) for seed in (1, 2))
+    """Blocks of 128, one thread of BLAS for everybody; T_S in the same shared arrays."""
+    numpy, ours = product_arrays(run)
+    a, b, out = (numpy.array(one) for one in ours)
+    size = len(a)
     system = run.open()
-    out = numpy.empty((size, size))
-    ours = [mpsched.shared_copy(one) for one in (a, b, out)]
     rows = size // 8
     ratios = []
     for _ in range(5):
@@ -235,6 +233,57 @@ def product(run: Run) -> float:
             raise AssertionError(f"{run.system} gave a wrong product")
         ratios.append(plain / taken)
     return float(statistics.median(ratios))
+
+
+@SUITE.measure("matrix product 1024, two processes without a pool: T_S / T", "x", (OURS,))
+def product_side_by_side(run: Run) -> float:
+    """What the machine gives: half of the rows in each of two processes, which begin at the same time.
+
+    No pool can reach more than this, on cores that slow each other down.
+    """
+    numpy, arrays = product_arrays(run)
+    size = len(arrays[0])
+    context = multiprocessing.get_context("fork")
+    ratios = []
+    for _ in range(5):
+        plain = kernels.timed(kernels.product_plain, *arrays)[0]
+        wanted = numpy.array(arrays[2])
+        arrays[2][:] = 0
+        barrier, times = context.Barrier(2), context.SimpleQueue()
+        halves = [
+            context.Process(target=half_product, args=(arrays, start, size // 2, barrier, times))
+            for start in (0, size // 2)
+        ]
+        for half in halves:
+            half.start()
+        spans = [times.get() for _ in halves]
+        for half in halves:
+            half.join()
+        if not numpy.allclose(arrays[2], wanted):
+            raise AssertionError("two halves gave a wrong product")
+        ratios.append(plain / (max(end for _, end in spans) - min(start for start, _ in spans)))
+    return float(statistics.median(ratios))
+
+
+def half_product(arrays: list[Any], start: int, rows: int, barrier: Any, times: Any) -> None:
+    a, b, out = arrays
+    kernels.product_plain(a[start : start + 1], b, out[start : start + 1])  # to open the memory
+    barrier.wait()
+    begun = time.perf_counter()
+    kernels.product_plain(a[start : start + rows], b, out[start : start + rows])
+    times.put((begun, time.perf_counter()))
+
+
+def product_arrays(run: Run) -> tuple[Any, list[Any]]:
+    """Return NumPy, with one thread of BLAS, and two factors and their product in shared arrays."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # read when NumPy is imported
+    numpy = peers.load("numpy")
+    size = 256 if run.quick else 1024
+    factors = [numpy.random.default_rng(seed).random((size, size)) for seed in (1, 2)]
+    return numpy, [
+        peers.load("mpsched").shared_copy(one) for one in (*factors, numpy.zeros((size, size)))
+    ]
 
 
 def timed_product(arrays: list[Any]) -> float:

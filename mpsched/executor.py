@@ -11,6 +11,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
+from mpsched._base import keywords
 from mpsched._intask import ExecutorInTask, identity, not_callable
 from mpsched._pool import lifecycle, making, options as opt
 from mpsched._pool.core import Pool
@@ -117,6 +118,7 @@ class _Submitting:
         progress: bool = ...,
     ) -> Iterator[T | BaseException]: ...
 
+    @keywords.explained("map", opt.OF_OPTIONS)
     def map(
         self,
         fn: Callable[..., T],
@@ -164,6 +166,7 @@ class _Submitting:
             progress=progress,
         )
 
+    @keywords.explained("starmap", opt.OF_OPTIONS)
     def starmap(
         self,
         fn: Callable[..., T],
@@ -242,6 +245,7 @@ class WorkStealingExecutor(_Submitting, cf.Executor):
         OSError: no descriptor, memory or process is left.
     """
 
+    @keywords.explained("WorkStealingExecutor", opt.OF_OPTIONS)
     def __init__(
         self,
         max_workers: int | None = None,

@@ -150,14 +150,15 @@ class Ring:
         words, base = self._words, self._base
         tail = words[base + I_TAIL]
         slots, mask = self._slots, self._mask
-        for offset, handle in enumerate(handles):
-            slots[(tail + offset) & mask] = handle
+        for handle in handles:
+            slots[tail & mask] = handle
+            tail += 1
         # crash-point: ring.push.slots
         if WEAK:
             fence()  # the slots before TAIL, for who reads them without having waited for a lock
         # Pairs with the look at all sources in idle.park (step 2).
         try:
-            words[base + I_TAIL] = tail + len(handles)
+            words[base + I_TAIL] = tail
         except ValueError:
             raise self._damaged() from None
         # crash-point: ring.push.tail

@@ -99,6 +99,9 @@ def _results(
             results, block.results = block.results, None
             if results is None:
                 continue
+            if (numbers := results.numbers()) is not None:
+                yield numbers
+                continue
             for row in results.rows():
                 if row.plain is not None:
                     yield row.plain

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
+from mpsched._base import cpus
 from mpsched._deque.inbox import Inbox
 from mpsched._pool.section import Section
 from mpsched._pool.task import Task
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _TRIES: Final = 4
 """How often a taken inbox lock is tried in a row (a microsecond each)."""
+
+_SHORT_NS: Final = 500_000
+"""Roots that take less on average: whoever runs one is free again before it matters."""
 
 
 @final
@@ -81,6 +85,7 @@ class Dispatcher:
         self._old_tail = 0
         self._turn = 0
         self._no_room = False
+        self._cores = cpus.affinity_count()
         self._full = 0  # tasks in flight when there was no room; 0: not known
         self._task_ns = 0.0
         self._delay_ns = 0.0
@@ -233,7 +238,7 @@ class Dispatcher:
         return True
 
     def expect(self, until_ns: int, count: int) -> bool:
-        """Have up to `count` sleeping workers awake for roots that come soon. Any thread.
+        """Have up to `count` workers awake for roots that come soon, if cores are free for them. Any thread.
 
         Waking one takes longer than to hand it a root. Only a hint: a worker that slept on finds what
         comes as always.
@@ -246,17 +251,19 @@ class Dispatcher:
             Whether any worker has nothing to do now: else nobody is waiting for them.
         """
         words, blocks = self._words, self._blocks
-        # Before the bells; pairs with the look in idle.linger.
-        words[lay.H_SOON] = until_ns
-        fence()
-        idle = False
-        for worker, block in enumerate(blocks):
-            state = words[block + lay.B_STATE]
-            idle = idle or state in lay.IDLE
-            if state == lay.PARKED and count > 0:
-                self._bells[worker].wake()
-                count -= 1
-        return idle
+        states = [words[block + lay.B_STATE] for block in blocks]
+        # The caller waits awake for the same moment. Where there is no core left for a worker that does so
+        # too, one that works for long would be kept from it.
+        crowded = self._task_ns > _SHORT_NS and states.count(lay.AWAKE) + 2 > self._cores
+        if not crowded:
+            # Before the bells; pairs with the look in idle.linger.
+            words[lay.H_SOON] = until_ns
+            fence()
+            for worker, block in enumerate(blocks):
+                if words[block + lay.B_STATE] == lay.PARKED and count > 0:
+                    self._bells[worker].wake()
+                    count -= 1
+        return any(state in lay.IDLE for state in states)
 
     def _wake(self, worker: int) -> None:
         """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final, Literal, NamedTuple
 
+from mpsched._base import keywords
 from mpsched.errors import TaskTimeout, WorkerDied
 
 
@@ -85,15 +86,21 @@ DEFAULT: Final = Options()
 KEYS: Final = Options._fields
 
 
+_OF_MAP: Final = {
+    name: f"it is an argument of the map itself: map(fn, items, {name}=...)"
+    for name in ("chunksize", "buffersize", "ordered", "return_exceptions", "progress")
+}
+OF_OPTIONS: Final = {
+    name: f"it is an option: ex.options({name}=...).map(fn, items)"
+    for name in KEYS
+    if name != "timeout"
+}
+"""What a map may be given by mistake, and how it is written."""
+
+
 def changed(base: Options, changes: dict[str, Any]) -> Options:
     """Return `base` with `changes`; an unknown key is a TypeError that names the nearest one."""
     for key in changes:
         if key not in KEYS:
-            import difflib  # 2 ms of each new pool
-
-            near = difflib.get_close_matches(key, KEYS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(
-                f"options() got an unknown option {key!r}{hint} (known: {', '.join(KEYS)})"
-            )
+            raise keywords.unknown("options() got an unknown option", key, KEYS, _OF_MAP)
     return base._replace(**changes).checked()

@@ -445,11 +445,15 @@ class Desk(HandOut):
 
     def pump(self) -> None:
         """Have the pool dispatch what was handed to it. No lock is held."""
+        self.dispatch()
+        # After it: the pool's own thread, which may wake by this, would compete with it for the GIL.
+        self.outsider()
+
+    def dispatch(self) -> None:
+        """As `pump`; the caller sees to it that the pool's own thread hears of it soon (`outsider`)."""
         pool = self.pool
         assert pool is not None
         pool.dispatcher.pump()
-        # After it: the pool's own thread, which may wake by this, would compete with it for the GIL.
-        pool.leader.outsider()
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)
 

@@ -30,6 +30,9 @@ _LEAD_LEAST_S: Final = 0.000_1
 _LEAD_MOST_S: Final = 0.000_5
 """Seconds before its time at which it wakes; at most so long it keeps a core busy for each."""
 
+_AHEAD_S: Final = 0.000_2
+"""Seconds after the next time until which what is due is prepared with it."""
+
 
 class ClockJump(NamedTuple):
     """The wall clock does not show what it should: it was set, or the machine slept.
@@ -57,6 +60,7 @@ class Dispatcher:
         self.thread = threading.Thread(target=self._run, name="mpsched-scheduler", daemon=True)
         desk.thread = self.thread
         self._lead = _LEAD_LEAST_S
+        self._owes = False  # the pool's own thread is to hear of what was handed over
         self._unwatch = desk.clock.watch(desk.bell.ring)
 
     def start(self) -> None:
@@ -120,6 +124,10 @@ class Dispatcher:
         """
         desk, lead = self._desk, self._lead
         bell, clock = desk.bell, desk.clock
+        if self._owes and (seconds is None or seconds > lead):
+            # Not before: the pool's own thread, which may wake by this, competes with this one for the GIL.
+            self._owes = False
+            desk.outsider()
         if seconds is None or now + seconds < desk.wakes_at or type(clock) is not SystemClock:
             bell.wait(seconds)
             return
@@ -134,8 +142,25 @@ class Dispatcher:
         if left > 0 and not desk.expect(until):
             bell.wait(left)  # all workers are busy: they need this core more
             return
-        while clock.monotonic() < until and not bell.is_rung():
-            os.sched_yield()
+        with desk.lock, desk.whole:
+            # Not beyond a deadline: nothing may be missed before it is over.
+            desk.prepare(until if desk.deadlines else until + _AHEAD_S)
+            if desk.prepared:
+                until = min(until, desk.prepared[0][0])
+        while True:
+            while (now := clock.monotonic()) < until:
+                if bell.is_rung():
+                    return
+                os.sched_yield()
+            with desk.lock, desk.whole:
+                released = desk.release(now)
+                until = desk.prepared[0][0] if desk.prepared else 0.0
+            if not released:
+                return  # it is nothing for a worker, or came since
+            desk.dispatch()
+            self._owes = True
+            if not until:
+                return
 
     def _seconds(self, now: float) -> float | None:
         """Return how long to sleep, and note it: who schedules something earlier rings. Lock held."""
@@ -148,6 +173,9 @@ class Dispatcher:
         seconds = min((wait.seconds for wait in waits if wait is not None), default=None)
         if desk.deadlines and (desk.blocked or desk.in_threads >= desk.threads.most):
             seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
+        if desk.prepared:
+            left = max(0.0, desk.prepared[0][0] - now)
+            seconds = left if seconds is None else min(seconds, left)
         if desk.untold:
             seconds = STUCK_S if seconds is None else min(seconds, STUCK_S)
         desk.wakes_at = float("inf") if seconds is None else now + seconds

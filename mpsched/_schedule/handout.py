@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._schedule.attempt import Attempt, ThreadJobs, ThreadRun
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
     from mpsched._base.clock import Clock
     from mpsched._pool.core import Pool
+    from mpsched._pool.task import Task
     from mpsched._schedule.history import Run
+    from mpsched._timers.due import Due
 
 CHUNK: Final = 256
 """Versions handed to a given executor before the lock is let go for a moment."""
@@ -27,6 +30,7 @@ class HandOut(Book):
         handed, in_threads: attempts that are with the pool, and with threads.
         blocked: something for workers is due, and waits for room.
         handing: the attempt that is just being put into the pool's queue.
+        prepared: tasks of versions that were claimed a moment before their time, with that and the priority.
     """
 
     def __init__(
@@ -48,6 +52,9 @@ class HandOut(Book):
         self.in_threads = 0
         self.blocked = False
         self.handing: Attempt | None = None
+        self.prepared: deque[tuple[float, Task, int]] = deque()
+        # Where priority or turns come first, what comes first is known at that time only.
+        self.in_order = heaps["ready_order"] == "run_at" and heaps["groups"] is None
 
     def room(self) -> int:
         """How many more attempts the pool takes: the workers and their windows. Lock held.
@@ -71,39 +78,80 @@ class HandOut(Book):
         pool = self.pool
         if pool is None:
             return False
+        released = bool(self.prepared) and self.release(now)
         if pool.refusal is not None:
             self._refuse_due(pool, now)
-            return False
+            return released
         room = self.room()
         if room <= 0:
             self.blocked = True
-            return False
+            return released
         dues = self.workers.claim_many(now, room)
         waited, self.blocked = self.blocked, len(dues) >= room
         if waited and not self.blocked:
             self.bell.ring()  # the dispatcher sleeps without regard to what is due
         if not dues:
-            return False
+            return released
         ready, plain = pool.ready, pool.ready.plain
         for due in dues:
-            handle: Any = due.fn
-            policy = handle.policy
-            task = handle.job.task(pool, due.version, due.attempt, policy.options)
-            handle.due = due
-            # In this order: an interrupt leaves it with the heap, or as what is being handed over.
-            self.handing = task.future = handle.run = Attempt(pool, task, handle)
-            self.handed += 1
-            limit = policy.options.timeout
-            if limit is not None:
-                pool.supervisor.limits.watch(task, limit)
+            task = self._task(pool, due)
             if self.own_order:
                 plain.append(task)
             else:
                 ready.append(task, due.priority)
-            if limit is not None:
-                pool.ring()
         self.handing = None
         return True
+
+    def _task(self, pool: Pool, due: Due) -> Task:
+        """Make the pool's task of what was claimed."""
+        handle: Any = due.fn
+        options = handle.policy.options
+        task: Task = handle.job.task(pool, due.version, due.attempt, options)
+        handle.due = due
+        # In this order: an interrupt leaves it with the heap, or as what is being handed over.
+        self.handing = task.future = handle.run = Attempt(pool, task, handle)
+        self.handed += 1
+        if options.timeout is not None:
+            pool.supervisor.limits.watch(task, options.timeout)
+            pool.ring()
+        return task
+
+    def prepare(self, until: float) -> None:
+        """Claim what is due until a time that is a moment away, and make its tasks. Lock held.
+
+        `release` hands each over at its time, which then takes a third of what all of it takes. Meanwhile
+        they are claimed: taken back as ever, since the pool drops what is cancelled.
+        """
+        pool = self.pool
+        if pool is None or not self.in_order or self.prepared or self.blocked or pool.refusal:
+            return
+        room = self.room()
+        if room <= 0:
+            return
+        dues = self.workers.claim_many(until, room)
+        for due in dues:
+            self.prepared.append((due.run_at, self._task(pool, due), due.priority))
+        self.handing = None
+        self.blocked = len(dues) >= room
+        if dues:
+            # Whoever schedules something that comes before the last of them rings.
+            self.wakes_at = max(self.wakes_at, dues[-1].run_at)
+
+    def release(self, now: float) -> bool:
+        """Hand over what was prepared and is due by now; whether anything was. Lock held."""
+        prepared = self.prepared
+        pool = self.pool
+        assert pool is not None
+        released = False
+        while prepared and prepared[0][0] <= now:
+            _due, task, priority = prepared[0]
+            if self.own_order:
+                pool.ready.plain.append(task)
+            else:
+                pool.ready.append(task, priority)
+            prepared.popleft()  # last: what is interrupted in between is queued twice, which the pool sees
+            released = True
+        return released
 
     def hand_to_threads(self, now: float) -> None:
         """Hand what is due to threads, in order, as many as there may be. Lock held.

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 # --- META word of a child: kind or outcome | flags | function number << 24 -------------------------
 C_PICKLE: Final = 1  # area = pickle of (function bytes or None, args)
 C_FILES: Final = 2  #  area = pickle of (home's pid, in-band bytes or None, files)
-C_PLAIN: Final = (
-    3  #  area = `marshal` of (pickle of the function, or b"", function bytes, first, rest)
-)
+C_PLAIN: Final = 3  #  area = `marshal` of (module or "", its name or bytes, first, rest)
 O_VALUE: Final = 1  #  area = the value, pickled
 O_ERROR: Final = 2  #  area = the error, as failure.py has it
 O_VALUE_FILES: Final = 3  # area = pickle of (thief's pid, in-band bytes or None, files)

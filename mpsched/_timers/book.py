@@ -5,6 +5,7 @@ See README.md, "Registers". `heap.py` has the operations.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from mpsched._timers.deadlines import Deadlines
@@ -48,6 +49,7 @@ class TimerBook:
         "_plain",
         "_queue",
         "_replaced",
+        "_ties",
         "_walls",
     )
 
@@ -61,6 +63,7 @@ class TimerBook:
         self._queue = LazyQueue(ready)
         self._heap = self._queue.heap
         self._front = self._queue.front
+        self._ties = self._queue.ties
         # The newest version of each id as long as it is not final.
         self._current: dict[Hashable, Entry] = {}
         self._ends = Ends(remember)
@@ -127,13 +130,20 @@ class TimerBook:
         """
         queue = self._queue
         front = [item[3] for item in queue.front]
-        items = [*queue.heap, *front, *([] if queue.ready is None else queue.ready.entries())]
+        items = [
+            *queue.heap,
+            *front,
+            *queue.ties,
+            *([] if queue.ready is None else queue.ready.entries()),
+        ]
         for at in range(1, len(queue.heap)):
             above, below = queue.heap[(at - 1) >> 1], queue.heap[at]
             assert above <= below, f"TIMER-1: {above!r} lies above {below!r}"
         for at in range(1, len(front)):
             above, below = front[(at - 1) >> 1], front[at]
             assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies above {below!r}"
+        for above, below in itertools.pairwise(reversed(queue.ties)):
+            assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies before {below!r}"
         alive = [entry for entry in items if entry.state == PENDING]
         assert queue.stale == len(items) - len(alive), (
             f"TIMER-5: {queue.stale} counted as stale, {len(alive)} of {len(items)} are alive"

@@ -289,7 +289,7 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - `not_nan`, without its call
             not_nan(now)
-        if not self._plain or self._front:
+        if self._front or self._ties or not self._plain:
             first = self._first_due(now)
             if first is None:
                 return self._wait(now)
@@ -341,8 +341,52 @@ class VersionedTimerHeap(TimerBook):
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
         not_nan(now)
         taken: list[Due] = []
-        while len(taken) < most and (entry := self._first_due(now)) is not None:
-            taken.append(self._claimed(entry))
+        heap, ties, active, queue = self._heap, self._ties, self._active, self._queue
+        while len(taken) < most:
+            if self._front or not self._plain:
+                first = self._first_due(now)
+                if first is None:
+                    break
+                taken.append(self._claimed(first))
+                continue
+            # As in `next`.
+            if ties:
+                entry = ties[-1]
+                if entry.state or entry > now or (heap and heap[0] <= entry):
+                    first = self._first_due(now)
+                    if first is None:
+                        break
+                    entry = first
+                else:
+                    ties.pop()
+            elif not heap:
+                break
+            else:
+                entry = heap[0]
+                if entry.state:
+                    heappop(heap)
+                    queue.stale -= 1
+                    continue
+                if entry > now:
+                    break
+                heappop(heap)
+                if heap and heap[0] == entry:
+                    entry = queue.untie(entry)
+            if queue.stale > STALE_LEFT:
+                queue.sweep()
+            if entry.extra is not None:
+                taken.append(self._claimed(entry))
+                continue
+            entry.state = 1  # CLAIMED
+            version = entry.version
+            active[version] = entry
+            taken.append(
+                new_tuple(
+                    Due,
+                    (entry.task_id, version, float(entry), -entry.negated, version, entry.fn,
+                     entry.args, entry.kwargs, 1),
+                )
+            )  # fmt: skip
         return taken
 
     def peek(self, now: float) -> Wait | None:

@@ -7,6 +7,7 @@ comes to the top or until there are too many such.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._timers.entry import Entry, Item, extra_of, item_of
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 # rebuilt often. Larger: that many shells of 130 bytes lie in every heap.
 STALE_LEFT: Final = 64
 
+_FEW: Final = 64
+"""`front` has up to a quarter of what `ties` has, and of this; beyond that both are sorted together."""
+
+_version: Final = attrgetter("version")
+_negated: Final = attrgetter("negated")
+
 
 @final
 class LazyQueue:
@@ -26,18 +33,20 @@ class LazyQueue:
 
     Attributes:
         heap: what waits for its time; without `ready` also what is due. In order of time alone. Always
-            the same list, as is `front`: the owner has both at hand.
+            the same list, as are `front` and `ties`: the owner has them at hand.
         front: what came to the top of `heap` beside others of the same time: a heap in the whole order.
+        ties: the same, where there are many: sorted, the first one last.
         ready: what is due, in its own order, or None.
         stale: items, in all three, that are not PENDING. The owner counts up, and calls `sweep`.
         rebuilds: how often they were swept out.
     """
 
-    __slots__ = ("_seen", "front", "heap", "ready", "rebuilds", "stale")
+    __slots__ = ("_seen", "front", "heap", "ready", "rebuilds", "stale", "ties")
 
     def __init__(self, ready: ReadyQueue | None) -> None:
         self.heap: Final[list[Entry]] = []
         self.front: Final[list[Item]] = []
+        self.ties: Final[list[Entry]] = []
         self.ready: Final = ready
         self.stale = 0
         self.rebuilds = 0
@@ -46,7 +55,7 @@ class LazyQueue:
     def __len__(self) -> int:
         """Count the items, stale ones too."""
         ready = 0 if self.ready is None else len(self.ready)
-        return len(self.heap) + len(self.front) + ready
+        return len(self.heap) + len(self.front) + len(self.ties) + ready
 
     def take(self, now: float) -> Entry | None:
         """Take the first entry that is due."""
@@ -64,7 +73,7 @@ class LazyQueue:
 
     def untie(self, entry: Entry) -> Entry:
         """Take the first entry, given one that was on top of `heap`, and is not alone at its time."""
-        heappush(self.front, item_of(entry))
+        self._set_aside([entry], entry)
         first = self._first()
         assert first is not None  # `entry` is pending
         self._remove_first(first)
@@ -82,30 +91,65 @@ class LazyQueue:
         return None if first is None else max(0.0, first - now)
 
     def _first(self) -> Entry | None:
-        """Return the first entry; what is stale before it is thrown away, its ties are moved to `front`."""
-        heap, front = self.heap, self.front
-        while heap or front:
-            if front and not (heap and heap[0] <= front[0][0]):
-                entry = front[0][3]
-                if entry.state == PENDING:
-                    return entry
-                heappop(front)
-                self.stale -= 1
-                continue
+        """Return the first entry; what is stale before it is thrown away, its ties are set aside."""
+        heap = self.heap
+        while True:
+            first = self._first_aside()
+            if not heap or (first is not None and first < heap[0]):
+                return first
             entry = heap[0]
             if entry.state != PENDING:
                 heappop(heap)
                 self.stale -= 1
             # If any other is equal to the top of a heap, so is one of the two below it.
-            elif (front and entry == front[0][0]) or entry in heap[1:3]:
-                heappush(front, item_of(heappop(heap)))
+            elif (first is not None and entry == first) or entry in heap[1:3]:
+                self._set_aside([], entry)
             else:
                 return entry
-        return None
+
+    def _first_aside(self) -> Entry | None:
+        """Return the first of what was set aside."""
+        front, ties = self.front, self.ties
+        while ties and ties[-1].state != PENDING:
+            ties.pop()
+            self.stale -= 1
+        while front and front[0][3].state != PENDING:
+            heappop(front)
+            self.stale -= 1
+        if not front:
+            return ties[-1] if ties else None
+        if ties and item_of(ties[-1]) < front[0]:
+            return ties[-1]
+        return front[0][3]
+
+    def _set_aside(self, found: list[Entry], time: float) -> None:
+        """Move what is at a time, which is that of the top of `heap`, to `front`, or with all of that to `ties`.
+
+        Args:
+            found: what was taken out of `heap` already.
+            time: theirs.
+        """
+        heap, front, ties = self.heap, self.front, self.ties
+        while heap and heap[0] == time:
+            found.append(heappop(heap))
+        if 4 * (len(front) + len(found)) <= len(ties) + _FEW:
+            for entry in found:
+                heappush(front, item_of(entry))
+            return
+        found += ties
+        found += [item[3] for item in front]
+        # By version, then by priority, then by time: a sort is stable, and compares keys of one type in C.
+        found.sort(key=_version, reverse=True)
+        found.sort(key=_negated, reverse=True)
+        found.sort(reverse=True)
+        front.clear()
+        ties[:] = found
 
     def _remove_first(self, first: Entry) -> None:
         """Take out what `_first` has returned."""
-        if self.front and self.front[0][3] is first:
+        if self.ties and self.ties[-1] is first:
+            self.ties.pop()
+        elif self.front and self.front[0][3] is first:
             heappop(self.front)
         else:
             heappop(self.heap)
@@ -137,12 +181,14 @@ class LazyQueue:
         heapify(live)
         front = [item for item in self.front if not item[3].state]
         heapify(front)
+        ties = [entry for entry in self.ties if not entry.state]
         if self.ready is not None:
             self.ready.purge()
         self.stale = 0
         self.rebuilds += 1
         # Last: what goes now may have finalizers.
         self.front[:] = front
+        self.ties[:] = ties
         self.heap[:] = live
 
     def put(self, entry: Entry) -> None:

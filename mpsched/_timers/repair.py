@@ -29,6 +29,7 @@ def repair(book: TimerBook) -> None:
         *replaced,
         *queue.heap,
         *(item[3] for item in queue.front),
+        *queue.ties,
         *in_ready,
     ):
         if not hasattr(entry, "extra"):
@@ -60,6 +61,7 @@ def repair(book: TimerBook) -> None:
     live = [one for one in waits if id(one) not in there and not (one.extra and one.extra.paused)]
     heapify(live)
     queue.front[:] = []
+    queue.ties[:] = []
     queue.heap[:] = live
     queue.stale = 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, final
 
 from mpsched._tasks import failure
@@ -485,32 +486,28 @@ def leave() -> Away | None:
 
     Returns None if there is none.
     """
-    global _leaving
-    _leaving = threading.get_ident()
+    global _leaving, _serial
+    _leaving = get_ident()
+    floor: Any = None
     try:
-        return _leave()
+        while True:
+            try:
+                floor = stack.popleft()
+            except IndexError:
+                return None  # the main thread has the floor in its hand, and nothing else is there
+            if type(floor) is not Floor:  # as in `top`
+                stack.appendleft(floor)
+                floor = Floor(_serial)
+            _serial = floor.serial
+            try:
+                record, plain = _take_oldest()
+            finally:
+                # Also where a signal handler has raised: without a Floor nothing works any more.
+                stack.appendleft(floor if _serial == floor.serial else Floor(_serial))
+            if record is None or plain:
+                return record
     finally:
         _leaving = 0
-
-
-def _leave() -> Away | None:
-    global _serial
-    while True:
-        try:
-            floor = stack.popleft()
-        except IndexError:
-            return None  # the main thread has the floor in its hand, and nothing else is there
-        if type(floor) is not Floor:  # as in `top`
-            stack.appendleft(floor)
-            floor = Floor(_serial)
-        _serial = floor.serial
-        try:
-            record, plain = _take_oldest()
-        finally:
-            # Also where a signal handler has raised: without a Floor nothing works any more.
-            stack.appendleft(floor if _serial == floor.serial else Floor(_serial))
-        if record is None or plain:
-            return record
 
 
 def _take_oldest() -> tuple[Away | None, bool]:

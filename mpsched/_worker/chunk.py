@@ -10,7 +10,6 @@ everything that reaches the result ring.
 from __future__ import annotations
 
 import itertools
-import pickle
 import time
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -29,6 +28,13 @@ if TYPE_CHECKING:
 _PROBE: Final = 8
 """Items of the first block: singly run, items cannot show how short they are."""
 
+_LONG_NS: Final = 1_000_000
+_LOOK_NS: Final = 10_000_000
+"""Nanoseconds of an item that `Worker.look` follows; and of shorter ones together (LEFT-1)."""
+
+_NONE: Final[list[Any]] = []
+"""No results of a block; never appended to."""
+
 
 @final
 class Chunk:
@@ -44,6 +50,7 @@ class Chunk:
         "_flushed_ns",
         "_fn",
         "_fresh",
+        "_look_ns",
         "_plain",
         "_progress",
         "_row",
@@ -76,7 +83,7 @@ class Chunk:
         self._words[self._progress] = 0
         self._fn = fn
         self._star = star
-        self._flushed_ns = 0
+        self._flushed_ns = self._look_ns = 0
         self.ident = ident
         self.handle = handle
         self._row = items
@@ -106,6 +113,7 @@ class Chunk:
         words, left = worker.words, worker.block + lay.B_LEFT
         words[left] = max(0, self.end - 1)
         begun = self._flushed_ns = time.monotonic_ns()
+        self._look_ns = begun + _LOOK_NS
         now = begun
         while True:
             if not self._plain:
@@ -192,13 +200,14 @@ class Chunk:
         worker = self._worker
         words, cancel, handle = worker.words, worker.table.cancel, self.handle
         progress, unsent = self._progress, worker.block + lay.B_UNSENT
-        row, fn, dumps = self._row.plain, self._fn, pickle.dumps
+        row, fn = self._row.plain, self._fn
         call = itertools.starmap if self._star else map
         assert row is not None
         settings = worker.settings
-        block_ns, short_ns = settings.flush_s * 1e9, settings.short_s * 1e9
-        largest = worker.results.largest
-        plain_types, clock = codec.PLAIN_TYPES, time.monotonic_ns
+        block_ns, short_ns, tell_ns = settings.flush_s * 1e9, settings.short_s * 1e9, worker.tell_ns
+        # The time has the block's end in it, which is no work of the items.
+        least, most = block_ns * 0.9, block_ns * 1.06
+        clock = time.monotonic_ns
         if len(self.values) > self.sent:
             self.flush()
         size = self._block_size
@@ -230,23 +239,25 @@ class Chunk:
                 if count < stop - start:
                     # A StopIteration of the function ended the loop as if the items had.
                     self._break_off(start, fresh, StopIteration("raised by the function"))
-                elif plain_types.issuperset(map(type, fresh)):
-                    data = dumps((True, fresh), 5)  # as `sealed.pack_plain`
-                    if len(data) > largest or not self._send_block(start, count, data):
-                        self._keep(start, fresh)
                 else:
-                    self._keep(start, fresh)
+                    self._send_block(start, fresh)
             before = now
             now = clock()
-            took = (now - before) / (stop - start)
-            if now - worker.last_flush_ns >= worker.tell_ns:
-                self._ring_if_due(now, took)
-            worker.look(now)
+            took = now - before
+            if now - worker.last_flush_ns >= tell_ns:
+                self._ring_if_due(now, took / (stop - start))
+            if now >= self._look_ns:
+                self._look_ns = now + _LOOK_NS
+                worker.look(now)
+            if not least <= took <= most:
+                size = max(2, min(size * 2, int(block_ns * (stop - start) / (took + 1) + 0.5)))
+                if took > 2 * short_ns * (stop - start):
+                    self._short = False
             start = words[progress]
-            if took >= 2 * short_ns or not self._plain or hot.forking:
+            if not (self._short and self._plain) or hot.forking:
                 self._short = False
                 break
-            size = max(2, min(size * 2, int(block_ns / (took + 1))))
+        words[unsent] = len(self.values) > self.sent
         self._block_size = max(2, min(_PROBE, size))
         self._flushed_ns = now
         return now
@@ -263,7 +274,9 @@ class Chunk:
             self.flush()
         self._ring_if_due(now, took)
         self._flushed_ns = now
-        self._worker.look(now)
+        if took >= _LONG_NS or now >= self._look_ns:
+            self._look_ns = now + _LOOK_NS
+            self._worker.look(now)
 
     def _ring_if_due(self, now: int, took: float) -> None:
         worker = self._worker
@@ -339,21 +352,39 @@ class Chunk:
             self._failed(index, problem, item)
             return
         self.values.append(one)
+        self._words[self._worker.block + lay.B_UNSENT] = 1
         if one.buffers:
             # They are still the object's own memory until they are in a memory file.
             self.flush()
 
-    def _send_block(self, start: int, count: int, data: bytes) -> bool:
-        """Publish the packed results of a block; False if the helper took some of them already."""
+    def _send_block(self, start: int, fresh: list[Any]) -> None:
+        """Publish the results of a block; main thread."""
+        types = set(map(type, fresh))
+        if types <= sealed.NUMBERS:
+            data = sealed.pack_numbers(fresh)
+        elif types <= codec.PLAIN_TYPES:
+            data = sealed.pack_plain(fresh)
+        else:
+            self._keep(start, fresh)
+            return
         worker = self._worker
-        with worker.write_lock:
-            if self._taken:
-                return False
-            where = start | count << 32
-            worker.results.write_payload(self.ident, self.handle, rec.R_PART, 0, data, where)
-            self._fresh, self.values, self.sent, self.base = [], [], 0, start + count
-            self._words[worker.block + lay.B_UNSENT] = 0
-        return True
+        results = worker.results
+        if len(data) <= results.largest:
+            lock = worker.write_lock
+            lock.acquire()
+            try:
+                if not self._taken:
+                    count = len(fresh)
+                    where = start | count << 32
+                    results.write_payload(self.ident, self.handle, rec.R_PART, 0, data, where)
+                    self._fresh = _NONE
+                    if self.values:  # all of them were sent before
+                        self.values, self.sent = [], 0
+                    self.base = start + count
+                    return
+            finally:
+                lock.release()
+        self._keep(start, fresh)
 
     def _break_off(self, start: int, fresh: list[Any], problem: BaseException) -> None:
         """End a block at the item that raised."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mpsched._worker.worker import Worker
 
 
+_HURRY_NS: Final = 100_000
+"""So long home is given to answer by itself; then its helper is asked, if children are coarse."""
+
 _SOON_NS: Final = 5_000_000
 """For longer nobody stays awake for what is expected, whatever the word says."""
 
@@ -97,6 +100,12 @@ def others_have_more(worker: Worker) -> list[int]:
     return found
 
 
+def ask_helpers(worker: Worker) -> None:
+    """Ring the helpers of those who have more than they run."""
+    for victim in others_have_more(worker):
+        worker.helper_bells[victim].wake()
+
+
 def linger(worker: Worker) -> int:
     """Look at the own inbox, and at rings of children, for some microseconds before parking.
 
@@ -109,7 +118,8 @@ def linger(worker: Worker) -> int:
     """
     forks = ask(worker)
     clock = time.monotonic_ns
-    soon = min(worker.words[lay.H_SOON], clock() + _SOON_NS)
+    word = worker.words[lay.H_SOON]
+    soon = min(word, clock() + _SOON_NS)
     short = 0 < worker.recent_ns < worker.settings.linger_s * 1e9
     if not forks and not short and soon <= clock():
         worker.words[worker.block + lay.B_WAITS] = 0
@@ -125,16 +135,15 @@ def linger(worker: Worker) -> int:
             # Read by the dispatcher, which comes here first. Nobody is woken by it: whatever is missed
             # here is found by `park`.
             words[state] = lay.LINGERING
-            victim = _look(worker, forks, until)
+            victim = _look(worker, forks, until, word)
         finally:
             words[state] = lay.AWAKE
-            words[worker.block + lay.B_WAITS] = 0
         if victim < 0:
             return 0 if victim == _NOBODY else CAME
         entry = stolen.take(worker, victim)
         if entry is None:
             return CAME
-        stolen.run(worker, entry)
+        stolen.run_held(worker, entry)
         return RAN
     finally:
         if held:
@@ -147,19 +156,33 @@ _NOBODY: Final = -1
 _PARENT: Final = -2
 
 
-def _look(worker: Worker, forks: bool, until: int) -> int:
-    """Return whose ring of children has something at last, or _PARENT, or _NOBODY when time is over."""
+def _look(worker: Worker, forks: bool, until: int, word: int) -> int:
+    """Return whose ring of children has something at last, or _PARENT, or _NOBODY when time is over.
+
+    `word` is what H_SOON was when `until` was set.
+    """
     words, inbox, clock = worker.words, worker.inbox, time.monotonic_ns
     rings = worker.deques[: words[lay.H_LIVE]] if forks else []
     ends = [(*ring.ends, ring.worker) for ring in rings if ring is not worker.deque]
+    # Of children that take so long home has perhaps begun the next one, and reads WANT no more.
+    coarse = worker.child_ns > worker.settings.patience_s * 1e9
+    hurry = clock() + _HURRY_NS if forks and coarse else until
     while True:
         if len(inbox):
             return _PARENT
         for head, tail, victim in ends:
             if words[head] != words[tail]:
                 return victim
-        if clock() >= until:
-            return _NOBODY
+        now = clock()
+        if now >= until:
+            # The parent may expect something else by now.
+            word, seen = words[lay.H_SOON], word
+            until = min(word, now + _SOON_NS)
+            if word == seen or until <= now:
+                return _NOBODY
+        if now >= hurry:
+            hurry = max(until, now + _SOON_NS)
+            ask_helpers(worker)
         os.sched_yield()
 
 
@@ -199,8 +222,7 @@ def park(worker: Worker) -> bool:
                 return True
             if victims:
                 # 4. Nobody answered for `patience` seconds: ask the helpers of those who have more.
-                for victim in others_have_more(worker):
-                    worker.helper_bells[victim].wake()
+                ask_helpers(worker)
                 patience = min(patience * 2, settings.park_first_s)
                 continue
             if sources(worker):
@@ -212,5 +234,5 @@ def park(worker: Worker) -> bool:
             safety = min(safety * 2, settings.park_most_s)
     finally:
         # crash-point: park.woken
+        # WAITS goes on saying ANY until something is taken: who is on its way still has to be counted.
         words[state] = lay.AWAKE
-        words[worker.block + lay.B_WAITS] = 0

@@ -191,5 +191,6 @@ def _let_go(worker: Worker) -> None:
     while not outcome.let_go(worker):
         # A child's home has not fetched its outcome yet, which goes with this process.
         time.sleep(0.001)
+    worker.words[worker.block + lay.B_WAITS] = 0
     worker.words[worker.block + lay.B_STATE] = lay.RETIRED
     # crash-point: worker.leaving

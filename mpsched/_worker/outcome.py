@@ -37,11 +37,8 @@ _known: dict[int, tuple[Any, int, bytes | None, Watched | None]] = {}
 No pickle: an import finds it.
 """
 
-_named: dict[int, tuple[Any, dict[str, Any], str, bytes]] = {}
-"""Functions that an import finds, by identity: (function, its module's globals, its name there, its pickle)."""
-
-_found: dict[bytes, Callable[..., Any]] = {}
-"""The other way round, in a thief; as for roots, a function that has been found by name stays it."""
+_named: dict[int, tuple[Any, dict[str, Any], str, str]] = {}
+"""Functions that an import finds, by identity: (function, its module's globals, its name there, the module's)."""
 
 _loaded: tuple[bytes, int, Callable[..., Any]] | None = None
 """The function by value that was loaded last: (its pickle, loads so far, function)."""
@@ -61,10 +58,10 @@ def frame(
     """
     if type(x) in _PLAIN and (not rest or _PLAIN.issuperset(map(type, rest))):
         # Neither `__main__` nor buffers can be in it.
-        name = _name(fn)
-        blob = None if name else _blob(fn)
-        if name or blob is not None:
-            data = marshal.dumps((name, blob, x, rest))
+        module, name = _name(fn)
+        blob = None if module else _blob(fn)
+        if module or blob is not None:
+            data = marshal.dumps((module, name or blob, x, rest))
             if len(data) <= worker.table.child_bytes:
                 return ch.C_PLAIN, data, None
     else:
@@ -78,25 +75,25 @@ def frame(
     return ch.C_FILES, data, (held, files)
 
 
-def _name(fn: Any) -> bytes:
-    """Return the pickle of a function that its module has under its name; nothing for others.
+def _name(fn: Any) -> tuple[str, str]:
+    """Return (module, name) of a function that its module has under its name; ("", "") for others.
 
-    It is made once for a function, as long as the module has it.
+    It is looked for once, and then asked of the module each time.
     """
     known = _named.get(id(fn))
     if known is not None and known[0] is fn and known[1].get(known[2]) is fn:
-        return known[3]
+        return known[3], known[2]
     # (A callable object may bring a state along, and to find a method is for its class.)
     if type(fn) not in _FUNCTIONS or functions.importable_name(fn) is None:
-        return b""
-    space, name = vars(sys.modules[fn.__module__]), fn.__qualname__
+        return "", ""
+    module, name = fn.__module__, fn.__qualname__
+    space = vars(sys.modules[module])
     if space.get(name) is not fn:
-        return b""
+        return "", ""
     if len(_named) >= _KNOWN_MOST:
         _named.clear()
-    data = pickle.dumps(fn, 5)
-    _named[id(fn)] = fn, space, name, data
-    return data
+    _named[id(fn)] = fn, space, name, module
+    return module, name
 
 
 def _blob(fn: Any) -> bytes | None:
@@ -135,15 +132,11 @@ def _load(blob: bytes) -> Callable[..., Any]:
     return fn
 
 
-def _find(name: bytes) -> Callable[..., Any]:
-    """Load what `_name` has made."""
-    fn = _found.get(name)
-    if fn is None:
-        fn = pickle.loads(name)
-        if len(_found) >= _KNOWN_MOST:
-            _found.clear()
-        _found[name] = fn
-    return fn
+def _find(module: str, name: str) -> Callable[..., Any]:
+    """Return what `_name` has named, as it is here."""
+    here = sys.modules.get(module)
+    fn = None if here is None else here.__dict__.get(name)
+    return functions.resolve(module, name) if fn is None else fn
 
 
 def _in_files(
@@ -182,8 +175,8 @@ def call(worker: Worker, handle: int) -> tuple[Callable[..., Any], Any, tuple[An
         references.keeping = worker.keeps_blocks = True  # type: ignore[attr-defined]
     try:
         if kind == ch.C_PLAIN:
-            name, blob, x, rest = marshal.loads(data)  # noqa: S302 - as ours as a pickle
-            return _find(name) if name else _load(blob), x, rest
+            module, fn, x, rest = marshal.loads(data)  # noqa: S302 - as ours as a pickle
+            return _find(module, fn) if module else _load(fn), x, rest
         blob, data = pickle.loads(data)
         if blob is None:
             fn, x, rest = codec.decode(data, buffers)

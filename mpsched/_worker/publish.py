@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._shm import layout as lay
@@ -28,8 +29,8 @@ _TINY_NS: Final = 20_000
 _TRIED: Final = 32
 """Children that take less elsewhere are tiny, once so many outcomes are here."""
 
-_FREE_NS: Final = 200_000
-"""What it may spend before that is looked at."""
+_FREE_NS: Final = 500_000
+"""What it may spend before that is looked at: some children when they are published for the first time."""
 
 _COARSE_NS: Final = 200_000
 """Children that take longer elsewhere are published before somebody asks."""
@@ -40,6 +41,9 @@ _PUBLISHED: Final = 0
 _PINNED: Final = 1
 _NOTHING: Final = 2
 _FULL: Final = 3
+
+_SHORT: Final = 1
+_HOPELESS: Final = 2
 
 _worker: Worker | None = None
 _busy = threading.Lock()
@@ -123,60 +127,61 @@ def give_all() -> None:
 
 def _asking(worker: Worker) -> list[int]:
     """Return the workers that want work of this one."""
-    words = worker.words
-    mine = 1 + worker.index, lay.WAITS_ANY
+    words, mine = worker.words, worker.asked
     # Slots that were never started wait for nothing.
     return [other for other, at in worker.others if words[at] in mine]
 
 
 def _serve(worker: Worker, at_least: int) -> None:
-    """Publish, and wake those who asked, while no handler of the task's can raise."""
+    """Publish, and wake those who asked, while no handler of the task's can raise.
+
+    Not for somebody who is doing it already.
+    """
+    global _server
     held = signals.hold()
     try:
-        _publish_for(worker, at_least)
+        me = get_ident()
+        if worker.in_section == me or not _busy.acquire(False):
+            return
+        try:
+            _server = me
+            asking = _asking(worker)
+            short = _publish_many(worker, max(at_least, len(asking) - _ready(worker)))
+            if asking and short != _HOPELESS:
+                _publish_ahead(worker)
+            hot.want[0] = 0
+            # crash-point: publish.unwanted
+            # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
+            fence()
+            # (Who has announced itself since the first look may have seen an empty ring; and who has been
+            # woken does not ask any more, but has taken nothing yet.)
+            asking = _asking(worker)
+            unserved = _wake(worker, asking) < len(asking) or (asking and short)
+            if unserved and short != _HOPELESS:
+                hot.want[0] = 1
+        finally:
+            _server = 0
+            _busy.release()
     finally:
         if held:
             signals.release()
 
 
-def _publish_for(worker: Worker, at_least: int) -> None:
-    """Publish, and wake those who asked, but for somebody who is doing it already."""
-    global _server
-    if worker.in_section == threading.get_ident() or not _busy.acquire(blocking=False):
-        return
-    try:
-        _server = threading.get_ident()
-        asking = _asking(worker)
-        hopeless = _publish_many(worker, max(at_least, len(asking) - _ready(worker)))
-        if asking and not hopeless:
-            _publish_ahead(worker)
-        hot.want[0] = 0
-        # crash-point: publish.unwanted
-        # Pairs with the thief's "WAITS, then WANT = 1": if this 0 came last, its WAITS is seen here.
-        fence()
-        # (Who has announced itself since the first look may have seen an empty ring.)
-        asking = _asking(worker)
-        if _wake(worker, asking) < len(asking) and not hopeless:
-            hot.want[0] = 1
-    finally:
-        _server = 0
-        _busy.release()
+def _publish_many(worker: Worker, count: int) -> int:
+    """Publish up to so many children; return _SHORT if there were not so many, else 0.
 
-
-def _publish_many(worker: Worker, count: int) -> bool:
-    """Publish up to so many children; True if there is no room, or if none can be pickled.
-
-    Then it is not to be tried at each spawn; who waits asks the helper after a while.
+    _HOPELESS: there is no room, or none can be pickled. Then it is not to be tried at each spawn; who waits
+    asks the helper after a while.
     """
     published = 0
     while published < count:
         what = _publish(worker)
         if what == _FULL or (what == _PINNED and not published):
-            return True
+            return _HOPELESS
         if what == _NOTHING:
-            return False
+            return _SHORT
         published += what == _PUBLISHED
-    return False
+    return 0
 
 
 def _publish_ahead(worker: Worker) -> None:

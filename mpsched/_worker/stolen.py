@@ -61,7 +61,9 @@ def take(worker: Worker, victim: int, still: Callable[[], bool] | None = None) -
     if not handles:
         return None
     # crash-point: steal.taken
-    worker.words[worker.block + lay.B_CHILD_STEALS] += 1
+    words, block = worker.words, worker.block
+    words[block + lay.B_WAITS] = 0
+    words[block + lay.B_CHILD_STEALS] += 1
     return handles[0]
 
 
@@ -69,14 +71,14 @@ def run(worker: Worker, entry: int) -> None:
     """Run a child that this worker has taken; signals wait but for the child's own code."""
     held = signals.hold()
     try:
-        _run(worker, entry)
+        run_held(worker, entry)
     finally:
         if held:
             signals.release()
 
 
-def _run(worker: Worker, entry: int) -> None:
-    """Run a child, from the announcement to the outcome."""
+def run_held(worker: Worker, entry: int) -> None:
+    """Run a child, from the announcement to the outcome; signals are held already."""
     table, words, block = worker.table, worker.words, worker.block
     home = worker.config.layout.home_of(entry)
     outermost = not worker.run
@@ -115,6 +117,7 @@ def _run(worker: Worker, entry: int) -> None:
     # crash-point: steal.done
     if outermost:
         # Both: what roots take on average is no business of this.
+        worker.child_ns = took
         worker.busy_ns += took
         words[block + lay.B_BUSY_NS] += took
         if hot.forking:

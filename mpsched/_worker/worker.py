@@ -51,8 +51,9 @@ class Worker:
         published: entry -> record of the children that are in the table. `away.fork_lock`.
         kept: entry -> files of outcomes that their home has not fetched yet.
         keeps_blocks: whether shared arrays of children that ran here may still be mapped (outcome.py).
-        others: each other worker, and where its WAITS word is.
+        others: each other worker, and where its WAITS word is; `asked`: what says there that it wants work of this one.
         in_section: ident of the thread that holds a ring's lock, which a finalizer must not take again.
+        child_ns: nanoseconds that the last child of another worker took here.
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
@@ -92,6 +93,7 @@ class Worker:
         self.others = [
             (w, layout.block(w) + lay.B_WAITS) for w in range(layout.workers) if w != index
         ]
+        self.asked = 1 + index, lay.WAITS_ANY
         self.bells = [Parker(*fds) for fds in config.bells]
         self.helper_bells = [Parker(*fds) for fds in config.helper_bells]
         self.bell = self.bells[index]
@@ -117,6 +119,7 @@ class Worker:
         self.tell_ns = int(config.settings.tell_s * 1e9)
         self.unflushed = 0
         self.recent_ns = 0.0
+        self.child_ns = 0
         self._context: TaskContext | None = None
         # Which victim comes first must differ between workers and between tries.
         self._dice = index * 2654435761 + incarnation
@@ -200,6 +203,7 @@ class Worker:
         # crash-point: claim.accepted
         # Read by thieves before they park (idle.others_have_more): there is more than runs here.
         self.words[self.block + lay.B_CLAIMED] = len(handles) - 1
+        self.words[self.block + lay.B_WAITS] = 0
         if self.keeps_blocks:
             outcome.let_go_of_blocks(self)
         return True

@@ -11,6 +11,8 @@ import mpsched
 from tests.support import tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpsched import WorkStealingExecutor
 
 
@@ -59,6 +61,33 @@ def test_names_that_nobody_has_are_plain_attribute_errors(
         default_pool.submitt  # noqa: B018 - the access is the question
     with pytest.raises(AttributeError, match=r"Future.*resultt"):
         default_pool.submit(tasks.square, 3).resultt  # noqa: B018 - as above
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda ex: type(ex)(max_worker=1),
+            r"WorkStealingExecutor\(\).*did you mean 'max_workers'",
+        ),
+        (lambda ex: type(ex)(initialiser=abs), "did you mean 'initializer'"),
+        (lambda ex: ex.map(abs, [1], chunk_size=1), r"^map\(\).*did you mean 'chunksize'"),
+        (lambda ex: ex.starmap(abs, [(1,)], orderd=True), r"^starmap\(\).*did you mean 'ordered'"),
+        (
+            lambda ex: ex.map(abs, [1], retries=2),
+            r"ex\.options\(retries=\.\.\.\)\.map\(fn, items\)",
+        ),
+        (lambda ex: ex.options(retry=1), "did you mean 'retry_on'"),
+        (lambda ex: ex.options(chunksize=1), r"map\(fn, items, chunksize=\.\.\.\)"),
+        (lambda ex: ex.options(retries=1).map(abs, [1], timeuot=1), "did you mean 'timeout'"),
+    ],
+)
+def test_keywords_that_nobody_has_are_explained(
+    default_pool: WorkStealingExecutor, call: Callable[[WorkStealingExecutor], object], says: str
+) -> None:
+    """With the nearest one, or how to write it."""
+    with pytest.raises(TypeError, match=says):
+        call(default_pool)
 
 
 def test_signatures_are_those_that_were_promised() -> None:

@@ -86,7 +86,7 @@ def test_loop_stops_when_its_task_is_cancelled(four: WorkStealingExecutor) -> No
 
 def test_sort_that_fails_leaves_nothing_open(four: WorkStealingExecutor) -> None:
     """Who catches the error of a step goes on."""
-    array = mpsched.shared_copy(np.random.default_rng(1).random(500_000))
+    array = mpsched.shared_copy(np.random.default_rng(1).random(2_200_000))
     array.flags.writeable = False
     assert four.submit(calls.sort_and_catch, array).result(HANG_S) == "caught"
 

@@ -234,11 +234,12 @@ def test_fork_sort_of_a_list_is_the_built_in_one(where: Where, size: int) -> Non
     assert values == before
 
 
-@pytest.mark.parametrize("kind", ["f8", "i4", "u1", "?"])
+@pytest.mark.parametrize("kind", ["f8", "i4", "i2", "U5"])
 def test_fork_sort_of_a_shared_array_is_in_place(where: Where, kind: str) -> None:
     """Whatever is in it: few values, NaN, order, none at all."""
     rng = np.random.default_rng(1)
-    values = rng.integers(-1000, 1000, 300_000).astype(kind)
+    # So many are brought to their sides by several workers; text is merged.
+    values = rng.integers(-1000, 1000, 40_000 if kind == "U5" else 2_200_000).astype(kind)
     if kind == "f8":
         values[rng.integers(0, len(values), 1000)] = np.nan
     for sample in (values, np.sort(values)[::-1], values[:0], np.zeros_like(values)):

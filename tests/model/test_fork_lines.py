@@ -19,7 +19,7 @@ from tests.support.lines import Paused, before_lines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELPER: Final = (away._leave, Elsewhere.take)
+HELPER: Final = (away.leave, Elsewhere.take)
 """Where the helper may stand."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,8 +199,14 @@ def test_fork_roots_survive_workers_that_are_killed_all_the_time(seed: int) -> N
     with pool(3) as ex:
         expected = [calls.leaves_alone(6, number) for number in range(12)]
 
+        begun = time.monotonic()
+
+        def pause() -> float:
+            # Longer and longer: on a busy machine a worker needs seconds until it steals something.
+            return rng.uniform(0.01, 0.08) * (1 + time.monotonic() - begun)
+
         def killer() -> None:
-            while not stop.wait(rng.uniform(0.01, 0.08)):
+            while not stop.wait(pause()):
                 victim = rng.choice(pids(ex))
                 if victim:
                     kill(victim)

@@ -105,9 +105,7 @@ class World:
         self.table.cancel[handle] = 0
         self.table.ident[handle] = handle + 1
         self.rings.state[handle] = st.word(st.QUEUED, worker)
-        ring = self.rings.deques[worker]
-        ring.repair()
-        ring.push([handle])
+        self.rings.deques[worker].push([handle])
 
     def take_back(self, worker: int, handle: int) -> bool:
         """TOMB first, then the entry."""

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 import mpsched
-from mpsched import parallel, sorting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
+from mpsched import parallel
 
 
 def square(n: int) -> int:
@@ -115,81 +108,6 @@ def test_sort_of_arrays() -> None:
         parallel.sort(np.zeros((2, 2)))
     with pytest.raises(TypeError, match="key"):
         parallel.sort(values, reverse=True)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8),
-    st.integers(1, 30),
-)
-def test_sort_pairs_cover_both_sides_once(lengths: list[tuple[int, int]], most: int) -> None:
-    """The segments that are exchanged: each place of both lists is in exactly one pair."""
-    rng = random.Random(str(lengths))
-    total = sum(length for length, _ in lengths)
-    ones, others, at = [], [], 0
-    for length, gap in lengths:
-        ones.append((at, at + length))
-        at += length + gap
-    while total:
-        length = rng.randint(1, total)
-        others.append((at, at + length))
-        at += length + rng.randint(0, 3)
-        total -= length
-    pairs = sorting._pairs(ones, others, most)
-    assert all(0 < length <= most for _, _, length in pairs)
-    for which, segments in ((0, ones), (1, others)):
-        covered = sorted(
-            place for pair in pairs for place in range(pair[which], pair[which] + pair[2])
-        )
-        assert covered == [place for start, end in segments for place in range(start, end)]
-
-
-ORDERS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "random": lambda values: values,
-    "sorted": np.sort,
-    "reversed": lambda values: np.sort(values)[::-1],
-    "equal": lambda values: np.full_like(values, values[0]),
-    "few": lambda values: np.resize(values[:3], len(values)),
-    "strided": lambda values: np.repeat(values, 2)[::2],
-}
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    "dtype", ["f2", "f4", "f8", ">f8", "g", "i1", "i2", "i8", "u1", "u8", "?", "U3", "S2", "M8[s]"]
-)
-def test_sort_with_several_parts_sorts(
-    dtype: str, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every step of the parallel sort, with children that run here: above, around and below zero."""
-    for name, size in {"_LEAST": 64, "_PIECE": 50, "_CACHED": 32, "_SAMPLED_RUNS": 8}.items():
-        monkeypatch.setattr(sorting, name, size)
-    rng = np.random.default_rng(1)
-    for parts, middle in itertools.product((2, 3, 7), (-5000, 0, 5000)):
-        drawn = rng.normal(middle, 1000, 1000).astype("i8")
-        values = ORDERS[order](drawn % 2 == 0 if dtype == "?" else drawn.astype(dtype))
-        array = values.copy() if order != "strided" else np.repeat(values, 2)[::2]
-        sorting._sort(array, parts)
-        assert array.tolist() == np.sort(values).tolist(), (parts, middle)
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8"])
-@pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 1.0])
-def test_sort_puts_every_nan_last(
-    dtype: str, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As NumPy does, whatever the sign of the NaN; zeros with either sign are equal."""
-    monkeypatch.setattr(sorting, "_LEAST", 64)
-    monkeypatch.setattr(sorting, "_SAMPLED_RUNS", 8)
-    rng = np.random.default_rng(1)
-    for parts, middle in itertools.product((2, 3, 7), (-3, 0, 3)):
-        values = rng.normal(middle, 1, 1000).astype(dtype)
-        values[rng.random(1000) < 0.2] = 0.0
-        values[rng.random(1000) < 0.1] = -np.inf
-        values[rng.random(1000) < share] = np.nan
-        values = np.where(rng.random(1000) < 0.5, -values, values).astype(dtype)
-        array = values.copy()
-        sorting._sort(array, parts)
-        assert np.array_equal(array, np.sort(values), equal_nan=True), (parts, middle)
 
 
 def test_loops_in_loops_note_the_innermost_indices() -> None:

@@ -93,18 +93,21 @@ inline answer() {
 		atomic { tail++; STORE(HOME, TAIL, tail); private-- }
 	:: else -> break
 	od;
+	/* The stack had fewer than were asked for. */
+	scarce = private == 0 && tail - mem[HEAD] < asking;
 	STORE(HOME, WANT, 0);
 	FENCE_WANT;
 	ring_those_who_ask();
 #ifndef NO_LOOK_AFTER_WANT
 	count_asking();
-	if :: asking > ready -> STORE(HOME, WANT, 1) :: else fi;
+	if :: asking > ready || asking > 0 && scarce -> STORE(HOME, WANT, 1) :: else fi;
 #endif
-	asking = 0; ready = 0
+	asking = 0; ready = 0; scarce = false
 }
 
 active proctype Home() {
 	byte spawned, asking, ready, t, left;
+	bool scarce;
 	do
 	:: spawned < SPAWNS ->
 		private++;
@@ -139,10 +142,12 @@ end:
 			if
 			:: atomic { lock == NOBODY -> lock = w };
 				if
-				:: RING > 0 -> STORE(w, HEAD, mem[HEAD] + 1)
+				:: RING > 0 -> STORE(w, HEAD, mem[HEAD] + 1); found = true
 				:: else
 				fi;
-				UNLOCK(w)
+				UNLOCK(w);
+				/* It asks until it has something. */
+				if :: found -> found = false; STORE(w, WAITS(w), 0) :: else fi
 			:: atomic { lock != NOBODY -> skip }
 			fi
 		:: else
@@ -175,8 +180,7 @@ endasleep:
 			atomic { bell[w] -> bell[w] = false; asleep[w] = false }
 		fi;
 		found = false;
-		STORE(w, STATE(w), AWAKE);
-		STORE(w, WAITS(w), 0)
+		STORE(w, STATE(w), AWAKE)
 	od
 }
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks import harness, peers, suite_pool
+from benchmarks.__main__ import main
 from benchmarks.harness import Gap, Measure, Row, Run, Target
 from benchmarks.suites import SUITES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def never(_: Run) -> float:
@@ -63,6 +68,32 @@ def test_rows_have_the_documented_keys() -> None:
         "high": 5.0,
         "machine": "a machine",
     }
+
+
+def test_rows_that_were_taken_before_are_read_again() -> None:
+    """With what each was taken on; what is no such file is an error that says so."""
+    rows = [Row("pool", name, "a", 3.0, "tasks/s", 1.0, 5.0) for name in ("one", "two")]
+    assert harness.from_json(harness.as_json(rows, "a machine")) == [
+        (row, "a machine") for row in rows
+    ]
+    for text in ('[{"suite": "pool"}]', "[3]", "3"):
+        with pytest.raises(ValueError, match="no rows of a benchmark"):
+            harness.from_json(text)
+
+
+def test_picture_and_table_of_rows_that_were_taken_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is measured."""
+    name = "mandelbrot 1024 x 1024: T_S / T_2"
+    row = Row("forkjoin", name, "mpsched", 1.875, "x", 1.5, 2.0)
+    file, drawn, table = tmp_path / "rows.json", tmp_path / "drawn.svg", tmp_path / "table.md"
+    file.write_text(harness.as_json([row], "a machine"), encoding="utf-8")
+    given = ["--rows", str(file), "--picture", str(drawn), "--markdown", str(table)]
+    assert main(["forkjoin", *given]) == 0
+    assert "a machine" in table.read_text(encoding="utf-8")
+    assert ">1.88</text>" in drawn.read_text(encoding="utf-8")
+    assert "1 of 1 figures reached" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,46 @@ def test_order_of_ties_that_come_late() -> None:
     assert heap.metrics().entries == 0
 
 
+def test_order_of_many_ties_with_what_comes_meanwhile(rng: random.Random) -> None:
+    """Hundreds at few instants, taken in pieces, while others come, go and move: always the first of all."""
+    heap = VersionedTimerHeap()
+    waiting: dict[int, tuple[float, int, int]] = {}
+    number = 0
+
+    def add(count: int) -> None:
+        nonlocal number
+        for _ in range(count):
+            time, priority = float(rng.randrange(3)), rng.choice((-1, 0, 0, 0, 10**30))
+            version = heap.schedule(number, time, priority, function)
+            waiting[number] = (time, -priority, version)
+            number += 1
+
+    for _ in range(40):
+        add(rng.choice((0, 1, 5, 200)))
+        for _ in range(rng.choice((0, 3, 60))):
+            if waiting:
+                gone = rng.choice(list(waiting))
+                assert heap.cancel(gone)
+                del waiting[gone]
+        if waiting and rng.random() < 0.5:
+            moved = rng.choice(list(waiting))
+            _time, negated, version = waiting[moved]
+            assert heap.reschedule(moved, run_at=1.0)
+            waiting[moved] = (1.0, negated, version)
+        now, most = rng.choice((0.0, 1.0, 2.0)), rng.choice((1, 7, 150))
+        due = sorted((key, one) for one, key in waiting.items() if key[0] <= now)[:most]
+        expected = [one for _key, one in due]
+        if rng.random() < 0.5:
+            taken = [found for _ in expected if isinstance(found := heap.next(now), Due)]
+        else:
+            taken = heap.claim_many(now, most)
+        assert [one.task_id for one in taken] == expected
+        heap.check_invariants()
+        for one in taken:
+            del waiting[one.task_id]  # type: ignore[arg-type]
+    assert drain(heap, 9.0) == [one for _key, one in sorted((k, one) for one, k in waiting.items())]
+
+
 def test_order_of_ties_by_random_calls(rng: random.Random) -> None:
     """Ten times for a thousand entries that come, go and move between the takings: as sorted."""
     heap = VersionedTimerHeap()

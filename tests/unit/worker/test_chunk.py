@@ -32,10 +32,15 @@ class Piece:
     """
 
     def __init__(
-        self, fn: Callable[[int], Any] = int, *, items: int = ITEMS, tiny: bool = False
+        self,
+        fn: Callable[[int], Any] = int,
+        *,
+        items: int = ITEMS,
+        tiny: bool = False,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         wide: dict[str, Any] = {"short_s": 1e6, "singles_first": 1} if tiny else {"short_s": 1e-12}
-        self.pool = QuietPool(flush_s=1e6, **wide)
+        self.pool = QuietPool(**{"flush_s": 1e6, **wide, **(settings or {})})
         self.worker = self.pool.workers[0]
         (self.handle,) = self.pool.entries.allocate(1)
         self.pool.entries.write(self.handle, self.pool.task(), st.word(st.QUEUED, 0))
@@ -170,6 +175,66 @@ def test_chunk_block_turns_to_objects_while_the_helper_sends() -> None:
     piece = Piece(fn, items=40, tiny=True)
     piece.chunk.run()
     assert piece.values() == {n: n if n < 20 else [n] for n in range(40)}
+    piece.pool.close()
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize(
+    "results",
+    [
+        [0, -1, 2**31, -(2**63), 2**200],
+        [0.5, -0.0, 1e308, float("inf"), 5e-324],
+        [None, True, 1, 1.0, False],
+        ["", "a\0b", "\udc80", b"", b"["],
+        [1, "1", 1.0, None, b"1"],
+    ],
+    ids=["ints", "floats", "all kinds of numbers", "texts", "both"],
+)
+def test_chunk_plain_results_arrive_as_they_are(tiny: bool, results: list[Any]) -> None:
+    """Each with its type, sign and every digit, however its row is packed."""
+    piece = Piece(results.__getitem__, tiny=tiny)
+    piece.chunk.run()
+    assert [repr(value) for _, value in sorted(piece.values().items())] == list(map(repr, results))
+    piece.pool.close()
+
+
+@pytest.mark.parametrize("plain", [0, 1, 5, 20])
+def test_chunk_results_that_are_not_plain_are_asked_for(plain: int) -> None:
+    """The word says that there are some until the helper has sent them: a long item may follow."""
+    words: list[int] = []
+
+    def fn(item: int) -> Any:
+        words.append(piece.block(lay.B_UNSENT))
+        return item if item < plain else [item]
+
+    piece = Piece(fn, items=40, tiny=True)
+    piece.chunk.run()
+    piece.check(40)
+    assert words == [0] + [1] * 39
+    piece.pool.close()
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "items", "looks"), [(3_000, 30, 29), (200, 110, 2), (1, 110, 0)]
+)
+def test_chunk_looks_at_what_items_leave_behind(
+    microseconds: int, items: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each item of a millisecond, and of shorter ones every ten (LEFT-1)."""
+    clock = 10**15
+    monkeypatch.setattr("time.monotonic_ns", lambda: clock)
+    seen: list[int] = []
+
+    def fn(item: int) -> int:
+        nonlocal clock
+        clock += microseconds * 1000
+        return item
+
+    piece = Piece(fn, items=items, settings={"short_s": 250e-6, "flush_s": 1e-3})
+    monkeypatch.setattr(type(piece.worker), "look", lambda _worker, now: seen.append(now))
+    piece.chunk.run()
+    piece.check(items)
+    assert len(seen) == looks
     piece.pool.close()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mpsched._worker import contract
+from mpsched.arrays import shared_array
 from mpsched.errors import ArgumentChanged
 
 if TYPE_CHECKING:
@@ -75,3 +76,20 @@ def test_contract_argument_of_a_decorated_function_has_its_name() -> None:
     copy.fn(*copy.args)
     with pytest.raises(ArgumentChanged, match="append changed its argument `values`"):
         copy.check()
+
+
+def test_contract_values_of_a_shared_array_may_change() -> None:
+    """They are the same memory everywhere; its form is the child's own, and is looked at."""
+    array = shared_array((4, 6))
+    before = contract.prints(plain, (array,), {})
+    array += 1
+    assert contract.changed(before, plain, (array,), {}) is None
+    array.flags.writeable = False
+    assert contract.changed(before, plain, (array,), {}) == 1
+    other = shared_array((4, 6))
+    for one in (other, array[1:], array.T, array.view("i8")):
+        assert contract.changed(before, plain, (one,), {}) == 1
+    copied = array * 2.0
+    before = contract.prints(plain, (copied,), {})
+    copied[0] = 3.0
+    assert contract.changed(before, plain, (copied,), {}) == 1

@@ -82,9 +82,11 @@ def test_fork_thief_that_parks_is_served_by_the_next_spawn(
             with before_line(function, line, action) if action else nullcontext():
                 idle.park(thief)
             assert len(home.deque) >= 1, "it woke up, and there is nothing to take"
-            assert quiet.segment.words[quiet.layout.block(0) + lay.B_WAITS] == 0
+            # It still counts as one that asks, until it has taken something.
+            assert quiet.segment.words[quiet.layout.block(0) + lay.B_WAITS] == lay.WAITS_ANY
             entry = stolen.take(thief, 1)
             assert entry is not None
+            assert quiet.segment.words[quiet.layout.block(0) + lay.B_WAITS] == 0
             assert home.table.state[entry] == st.word(st.CLAIMED, 0)
             # As if it had been returned by the parent, so that the root can end.
             home.table.state[entry] = st.word(st.RETURNED, 1)

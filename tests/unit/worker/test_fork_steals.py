@@ -9,7 +9,7 @@ import pytest
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import children as ch, state as st
-from mpsched._worker import awaiting, contract, hot, idle, outcome, publish, stolen
+from mpsched._worker import awaiting, contract, hot, idle, publish, stolen
 from mpsched.errors import DecodeError
 from tests.support.quiet_pool import QuietPool
 from tests.unit.worker.test_fork_parking import home_of
@@ -112,7 +112,6 @@ def test_steal_of_a_function_that_is_gone_fails_as_undecodable(
     quiet, worker = home
     handle = hot.spawn(noted, 1)
     publish.give_all()
-    monkeypatch.setattr(outcome, "_found", {})
     monkeypatch.delattr(f"{__name__}.noted")
     entry = stolen.take(quiet.workers[0], worker.index)
     assert entry is not None
@@ -207,10 +206,13 @@ def test_linger_leaves_what_somebody_else_has_taken(
     publish.give_all()
     monkeypatch.setattr(stolen, "take", lambda *_: None)
     assert idle.linger(thief) == idle.CAME
+    assert quiet.segment.words[thief.block + lay.B_WAITS] == lay.WAITS_ANY
     quiet.push(0)
     monkeypatch.undo()
     assert idle.linger(thief) == idle.CAME
     assert quiet.segment.words[thief.block + lay.B_CHILDREN_RUN] == 0
+    assert thief.find_work()
+    assert quiet.segment.words[thief.block + lay.B_WAITS] == 0
     assert handle.join() == 1
 
 
@@ -230,3 +232,51 @@ def test_join_takes_only_plain_values_in_one_go(home: tuple[QuietPool, Worker]) 
         assert handle.join() == value
         assert worker.children.in_use == 0
         assert not awaiting.take_plain(record)
+
+
+def test_publish_counts_thieves_that_are_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sleep: the third child is for the third one, though the first two have not taken theirs yet."""
+    monkeypatch.setattr(publish, "_FREE_NS", 1 << 60)  # this test may be put aside meanwhile
+    quiet = QuietPool(width=4)
+    with home_of(quiet, 1) as worker:
+        words = quiet.segment.words
+        thieves = [quiet.workers[index] for index in (0, 2, 3)]
+        for thief in thieves:
+            words[thief.block + lay.B_WAITS] = lay.WAITS_ANY
+            words[thief.block + lay.B_STATE] = lay.PARKED
+        handles = []
+        for number in range(3):
+            handles.append(hot.spawn(noted, number))
+            assert words[worker.block + lay.B_PUBLISHED] == number + 1
+            assert hot.want[0] == (number < 2)
+            # Rung, awake, and before its first look.
+            assert thieves[number].bell.wait(0)
+            words[thieves[number].block + lay.B_STATE] = lay.AWAKE
+        handles.append(hot.spawn(noted, 3))
+        assert words[worker.block + lay.B_PUBLISHED] == 3
+        assert [handle.join() for handle in handles] == [0, 1, 2, 3]
+    quiet.close()
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_linger_asks_the_helper_at_once_if_children_are_coarse(
+    home: tuple[QuietPool, Worker], monkeypatch: pytest.MonkeyPatch, coarse: bool
+) -> None:
+    """Home may be in the next long one, and reads WANT no more; a quick one will look by itself."""
+    quiet, worker = home
+    thief, bell = quiet.workers[0], quiet.workers[0].helper_bells[worker.index]
+    hot.spawn(noted, 0).join()
+    seconds = 60.0 if coarse else 0.01
+    monkeypatch.setattr(thief, "settings", quiet.settings._replace(fork_linger_s=seconds))
+    rung: list[int] = []
+
+    def look() -> None:
+        if bell.wait(0):
+            rung.append(1)
+            quiet.push(0)
+
+    monkeypatch.setattr("os.sched_yield", look)
+    thief.child_ns = int(quiet.settings.patience_s * 2e9) if coarse else 1000
+    assert idle.linger(thief) == (idle.CAME if coarse else 0)
+    assert len(rung) == coarse
+    assert not bell.wait(0)

@@ -174,7 +174,7 @@ def test_idle_safety_timeout_grows_up_to_its_limit() -> None:
 def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For as long as the word says, five milliseconds at most; without it, it sleeps at once."""
+    """For as long as the word says, up to a limit; without it, it sleeps at once."""
     quiet = QuietPool()
     worker = quiet.workers[0]
     looks: list[int] = []
@@ -184,7 +184,11 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
         if len(looks) == 3:
             push_to_own(quiet)
 
+    assert idle._SOON_NS == 5_000_000
+    # This test may be put aside for longer.
+    monkeypatch.setattr(idle, "_SOON_NS", 60_000_000_000)
     monkeypatch.setattr("os.sched_yield", look)
+    monkeypatch.setattr(idle, "_SOON_NS", 3_600_000_000_000)  # else a busy machine ends it earlier
     assert not idle.linger(worker)
     assert looks == []
     assert not idle.is_expected(worker)
@@ -194,5 +198,53 @@ def test_worker_that_was_told_of_a_root_to_come_stays_awake_for_it(
     assert looks == [lay.LINGERING] * 3
     assert state(quiet, 0) == lay.AWAKE
     assert len(worker._take(worker.inbox, 9, wait=True)) == 1
+    monkeypatch.setattr(idle, "_SOON_NS", 1)
     assert not idle.linger(worker)  # it ended by itself
+    quiet.close()
+
+
+def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once nothing new is expected, it parks."""
+    quiet = QuietPool()
+    worker, words = quiet.workers[0], quiet.segment.words
+    words[lay.H_SOON] = time.monotonic_ns() + 1_000_000_000
+    now = [time.monotonic_ns()]
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(state(quiet, 0))
+        now[0] += 4_000_000  # two looks and it has waited its time
+        if len(looks) == 2:
+            assert quiet.dispatcher.expect(now[0] + 3_000_000, 1)
+
+    monkeypatch.setattr("os.sched_yield", look)
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+    assert not idle.linger(worker)
+    assert looks == [lay.LINGERING] * 3
+    assert not quiet.bells[0].wait(0)
+    assert state(quiet, 0) == lay.AWAKE
+    quiet.close()
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_worker_is_woken_for_what_is_expected_unless_others_need_the_cores(long: bool) -> None:
+    """One works for long, one waits for the moment: on two cores a third one would keep it from its work."""
+    quiet = QuietPool()
+    words, dispatcher = quiet.segment.words, quiet.dispatcher
+    for worker, what in enumerate((lay.PARKED, lay.AWAKE)):
+        words[quiet.layout.block(worker) + lay.B_STATE] = what
+    if long:
+        dispatcher.note_times(5e6, 0.0)
+        dispatcher._cores = 2
+        assert dispatcher.expect(17, 1)
+        assert not quiet.bells[0].wait(0)
+        assert words[lay.H_SOON] == 0
+        dispatcher._cores = 3
+    assert dispatcher.expect(17, 1)
+    assert quiet.bells[0].wait(0)
+    assert words[lay.H_SOON] == 17
+    words[quiet.layout.block(0) + lay.B_STATE] = lay.AWAKE
+    assert not dispatcher.expect(17, 1)
     quiet.close()
