@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from mpsched._pool import limits
+from mpsched._pool.jams import Jams
 from mpsched._shm import layout as lay
 from mpsched._shm.words import Damaged
 from mpsched._tasks import state as st
@@ -54,6 +55,7 @@ class Audit:
         self._pool = pool
         self._due = 0.0
         self._suspects: dict[_Lost, int] = {}
+        self._jams = Jams(pool)
 
     def look(self) -> None:
         """Look, if that was not done for a second. The dispatcher's section is held, no lock is.
@@ -135,7 +137,9 @@ class Audit:
             inbox, locks = pool.dispatcher.inboxes[worker], pool.dispatcher.locks
             try:
                 if not locks.try_acquire(worker):
+                    self._jams.shut(worker)
                     return []  # somebody moves them; the next look tells
+                self._jams.opened(worker)
                 inbox.repair()
                 there = set(inbox.handles())
                 # While the lock is held, who is QUEUED lies in the inbox (INBOX-3).

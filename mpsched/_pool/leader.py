@@ -58,6 +58,7 @@ class Leader:
         lingering: results may lie for a moment (see `linger`); active_ns: when a caller last read or
             submitted (`time.perf_counter_ns`).
         wanted: the collector wants to lead (a worker died): the leader makes room.
+        asked: the leader that is woken is to read all rings (see `ask`).
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -72,6 +73,7 @@ class Leader:
         self.finished: deque[tuple[Future[Any], Any, Any, bool]] = deque()
         self.notices: deque[tuple[int, int, int, bytes]] = deque()
         self.wanted = False
+        self.asked = False
         self.lingering = False
         self.ended = False
         self.active_ns = 0
@@ -132,7 +134,9 @@ class Leader:
                         return done()
                     # A worker rings once per batch of results; if a long task follows a short one,
                     # only a look tells that the short one is done.
-                    if not bell.wait(min(nap, pool.patience(left))):
+                    if bell.wait(min(nap, pool.patience(left))):
+                        late, self.asked = self.asked, False
+                    else:
                         late = True
                         nap *= 2
                         if nap > _NAP_S[1]:
@@ -196,6 +200,15 @@ class Leader:
         # ... and what was published before is told to it.
         if self.wanted or self.finished or pool.ready or self._news():
             pool.collector_bell.wake()
+
+    def ask(self) -> None:
+        """Have all results read that were published, told or not. Supervisor.
+
+        A bell alone would not do: who is rung more often than it naps, while a map runs, reads only what
+        it was told of.
+        """
+        self.asked = True
+        self._pool.leader_bell.wake()
 
     def settled(self) -> None:
         """The collector has completed futures: the leader may have waited for one of them."""

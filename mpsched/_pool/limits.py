@@ -125,7 +125,7 @@ class Limits:
         # crash-point: limit.named
         if pool.leader.unread(worker):
             # Perhaps the record is among them. Whoever leads reads it now.
-            pool.leader_bell.wake()
+            pool.leader.ask()
             return now + 0.001
         if pool.table.state[handle] == st.word(st.RUNNING, worker) and (
             pool.table.run_key(handle) == run
@@ -156,7 +156,7 @@ class Limits:
         elif stopped(pid):
             fence()
             if pool.leader.unread(worker):
-                pool.leader_bell.wake()
+                pool.leader.ask()
             elif pool.table.state[handle] == st.word(st.RUNNING, worker) and (
                 pool.table.run_key(handle) == run
             ):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mpsched.errors import PoolFailed, WorkerDied
+from mpsched.testing import Fault, FaultPlan
 from tests.support import crash_calls as calls
 from tests.support.pools import (
     DEADLINE_S,
@@ -201,6 +202,33 @@ def test_worker_stopped_with_locks_keeps_nobody_from_burying_another(
         assert [future.result(DEADLINE_S) for future in queued] == list(range(500))
         assert_full_width(ex, tmp_path)
         assert ex.stats().deaths == 1
+
+
+def test_stopped_thief_that_keeps_an_inbox_closed_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs nothing, so it costs nobody anything; what lies behind its lock runs."""
+    monkeypatch.setattr("mpsched._pool.audit._EVERY_S", 0.05)
+    # The owner may have emptied the inbox just before: then nothing waits, and nobody is ended.
+    assert any(stop_a_thief(tmp_path) for _ in range(20))
+
+
+def stop_a_thief(folder: Path) -> bool:
+    """Stop a thief with another's lock, for good; whether it was ended because of that."""
+    with (
+        FaultPlan(Fault("claim.locked", "stop", role="thief", seconds=600.0)) as plan,
+        pool(2) as ex,
+    ):
+        assert_full_width(ex, folder)
+        until = time.monotonic() + DEADLINE_S
+        while not plan.struck:
+            assert time.monotonic() < until, "nobody steals"
+            futures = [ex.submit(calls.nap, 0.001) for _ in range(40)]
+            assert {future.result(DEADLINE_S) for future in futures} == {0.001}
+        (strike,) = plan.struck
+        kill(strike.pid, signal.SIGCONT)
+        assert_full_width(ex, folder)
+        return ex.stats().deaths == 1
 
 
 def test_shutdown_ends_with_a_stopped_worker(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_locks_holder_excludes_others_from_this_lock_only(locks: KernelLocks) ->
     assert locks.try_acquire(3)
 
 
+def test_locks_holder_is_told(locks: KernelLocks) -> None:
+    """The process that has a lock; nobody, where it is free."""
+    with holder(locks, 3) as pid:
+        assert locks.holder(3) == pid
+        assert locks.holder(2) == 0
+    assert locks.holder(3) == 0
+
+
 def test_locks_killed_holder_gives_its_lock_back(locks: KernelLocks) -> None:
     """LOCKS-1: as soon as its end can be known, the lock is free."""
     with holder(locks, 0) as pid:

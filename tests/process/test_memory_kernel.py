@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.memory_groups import memory_group
 from tests.support.scripts import run_script
 
@@ -14,11 +16,15 @@ if TYPE_CHECKING:
 MB = 1 << 20
 
 PROGRAM = """
-    import json, os, sys, time
+    import contextlib, json, os, sys, time
     from pathlib import Path
 
     with open(os.path.join(sys.argv[1], "cgroup.procs"), "w") as group:
         group.write(str(os.getpid()))
+
+    # None of these is ended in place of the one that takes too much.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("-1000")
 
     import mpsched
     from tests.support import crash_calls as calls
@@ -31,7 +37,8 @@ PROGRAM = """
         assert_full_width(ex, here)
         other = ex.submit(calls.hold, str(here), "other")
         healthy = wait_for_holders(here, "other")["other"]
-        big = ex.options(name="big").submit(calls.swell, 900, str(here), "big")
+        first = 900, str(here / "first-log"), str(here)
+        big = ex.options(name="big").submit(calls.swell_first_to_go, *first)
         queued = [ex.submit(calls.identity, n) for n in range(50)]
         error = big.exception(DEADLINE_S)
         assert [future.result(DEADLINE_S) for future in queued] == list(range(50))
@@ -40,7 +47,7 @@ PROGRAM = """
         assert other.result(DEADLINE_S) == "other"
         assert_full_width(ex, here)
 
-        once = ex.options(retries=1).submit(calls.swell_once, 900, str(here / "log"), str(here))
+        once = ex.options(retries=1).submit(calls.swell_first_to_go, 900, str(here / "log"), str(here))
         beside = [ex.submit(calls.noted, str(here / "log"), "beside", 0.02) for _ in range(40)]
         print(json.dumps({
             "kind": type(error).__name__,
@@ -55,6 +62,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_memory_worker_that_the_kernel_ends_is_named_so(start_method: str, tmp_path: Path) -> None:
     """WorkerDied suspects memory, others go on, and the next attempt runs with no other beside it."""
     with memory_group(300 * MB) as group:

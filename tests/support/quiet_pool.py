@@ -48,12 +48,17 @@ class ParentLocks:
     Attributes:
         taken: locks that cannot be had.
         tries: how often a taken one was tried.
+        owner: the process that has those that are taken; 0 if that cannot be told.
     """
 
     def __init__(self, real: KernelLocks) -> None:
         self._real = real
         self.taken: set[int] = set()
         self.tries = 0
+        self.owner = 0
+
+    def holder(self, index: int) -> int:
+        return self.owner if index in self.taken else 0
 
     def try_acquire(self, index: int) -> bool:
         if index in self.taken:
