@@ -129,11 +129,7 @@ def _merge_sort(array: NDArray[Any], parts: int) -> None:
     if parts < 2:
         array.sort()
         return
-    below = parts // 2
-    middle = len(array) * below // parts
-    with Scope() as scope:
-        scope.spawn(_merge_sort, array[middle:], parts - below)
-        _merge_sort(array[:middle], below)
+    _in_two(_merge_sort, array, _middle(array, parts), parts)
     array.sort(kind="stable")
 
 
@@ -143,14 +139,24 @@ def _sort(array: NDArray[Any], parts: int) -> None:
     if parts < 2:
         array.sort()
         return
-    below = parts // 2
-    low = len(array) * below // parts
+    low = _middle(array, parts)
     _split(array, low, max(min(parts, len(array) // _LEAST_SPLIT), 1))
-    with Scope() as scope:
-        # The low values lie here already, most of them where this worker has put them.
-        scope.spawn(_sort, array[low:], parts - below)
-        _sort(array[:low], below)
+    _in_two(_sort, array, low, parts)
     _mend(array, low)
+
+
+def _middle(array: NDArray[Any], parts: int) -> int:
+    """Return where an array is cut, so that each of `parts` workers has as much."""
+    return len(array) * (parts // 2) // parts
+
+
+def _in_two(
+    sort: Callable[[NDArray[Any], int], None], array: NDArray[Any], middle: int, parts: int
+) -> None:
+    """Sort both sides of `middle`, the first one here: a part of it this worker has just had in its hands."""
+    with Scope() as scope:
+        scope.spawn(sort, array[middle:], parts - parts // 2)
+        sort(array[:middle], parts // 2)
 
 
 def _split(array: NDArray[Any], low: int, chunks: int) -> None:

@@ -301,9 +301,8 @@ class Book:
             worker = run.worker
             if self.real:
                 started = run.started_ns / 1e9
-                if (
-                    run._ns > 0
-                ):  # else nobody measured it: its worker has died, which was noticed now
+                # Else nobody has measured it: its worker has died, which was noticed now.
+                if run._ns > 0:
                     finished = started + run._ns / 1e9
             handle._ns = run._ns
             handle.worker = worker

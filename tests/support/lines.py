@@ -41,18 +41,20 @@ def before_line(function: Function, line: int, action: Callable[[], object]) -> 
 
 @contextmanager
 def before_lines(
-    function: Function, actions: Mapping[int, Callable[[], object]]
+    function: Function, actions: Mapping[int, Callable[[], object]], unit: str = "line"
 ) -> Iterator[Lines]:
     """Do several things, each before its line; otherwise as `before_line`.
 
-    Of several functions the lines are counted together, in the order in which they are executed.
+    Of several functions the lines are counted together, in the order in which they are executed. With "opcode"
+    as `unit` bytecodes are counted in place of lines. (CPython 3.12 shows those of calls after the first one that
+    asks for them.)
     """
     functions = function if isinstance(function, tuple) else (function,)
     codes: set[CodeType] = {one.__code__ for one in functions}
     seen = Lines()
 
     def local(_frame: FrameType, event: str, _arg: object) -> Any:
-        if event == "line":
+        if event == unit:
             seen.count += 1
             action = actions.get(seen.count - 1)
             if action is not None:
@@ -62,7 +64,10 @@ def before_lines(
         return local
 
     def trace(frame: FrameType, _event: str, _arg: object) -> Any:
-        return local if frame.f_code in codes else None
+        if frame.f_code not in codes:
+            return None
+        frame.f_trace_opcodes = unit == "opcode"
+        return local
 
     before = sys.gettrace()
     sys.settrace(trace)

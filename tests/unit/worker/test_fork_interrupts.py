@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import random
-import sys
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from mpsched._worker import away, hot
 from mpsched._worker.hot import spawn
 from tests.support.forking import Elsewhere, root
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-JOIN = hot._join.__code__
+from tests.support.lines import before_lines
 
 
 class TimeIsUpError(Exception):
     """What the handler raises."""
 
 
-@contextmanager
-def before_opcode(at: int) -> Iterator[list[int]]:
-    """Raise before the `at`-th bytecode (from 0) of joins; gives a list of the offsets that ran."""
-    seen: list[int] = []
-
-    def local(frame: FrameType, event: str, _arg: object) -> Any:
-        if event == "opcode":
-            seen.append(frame.f_lasti)
-            if len(seen) == at + 1:
-                raise TimeIsUpError
-        return local
-
-    def trace(frame: FrameType, _event: str, _arg: object) -> Any:
-        if frame.f_code is not JOIN:
-            return None
-        frame.f_trace_opcodes = True
-        return local
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield seen
-    finally:
-        sys.settrace(before)
+def time_is_up() -> None:
+    """Be the handler."""
+    raise TimeIsUpError
 
 
 def plainly(fn: Any, x: Any, rest: tuple[Any, ...]) -> int:
@@ -73,10 +46,10 @@ def test_fork_exception_before_each_bytecode_of_a_join(seed: int) -> None:
     elsewhere = Elsewhere()
 
     def parent(at: int) -> int:
-        with before_opcode(at) as seen, suppress(TimeIsUpError):
+        with before_lines(hot._join, {at: time_is_up}, "opcode") as seen, suppress(TimeIsUpError):
             assert tree(elsewhere, random.Random(seed), 4) == 16
         assert tree(elsewhere, random.Random(seed + 100), 4) == 16
-        return len(seen)
+        return seen.count
 
     with root(elsewhere) as run:
         run(
