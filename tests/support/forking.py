@@ -62,7 +62,8 @@ def root(elsewhere: Elsewhere | None = None) -> Iterator[Callable[..., Any]]:
         away.wait = elsewhere.wait
 
     def run(fn: Callable[..., Any], *args: Any) -> Any:
-        assert len(hot.stack) == 1, list(hot.stack)
+        with away.fork_lock:  # else a thief that looks in vain may have the floor in its hand
+            assert len(hot.stack) == 1, list(hot.stack)
         floor = away.newest()
         hot.careful, hot.forking = False, True
         try:
