@@ -77,12 +77,13 @@ def test_kill_hits_the_named_worker_only(start_method: str) -> None:
 def test_two_hundred_workers_in_a_row_leave_no_zombie(start_method: str) -> None:
     """Each ended worker is reaped before its `Exited` comes."""
     count = 200 if start_method != "spawn" else 10
+    others = children_of(os.getpid())
     with Launched(start_method, "hello") as launched:
         for number in range(count):
             launched.launcher.start(0, number)
             launched.wait(Exited, number + 1)
         parent = getattr(launched.launcher, "template_pid", os.getpid())
-        assert children_of(parent) == []
+        assert {*children_of(parent)} <= {*others}
         assert {e.status for e in launched.seen if isinstance(e, Exited)} == {0}
 
 
