@@ -237,7 +237,7 @@ def check_under_fire(
 def test_random_kills_under_load_fail_only_what_ran(rng: random.Random, tmp_path: Path) -> None:
     """Whatever a worker does when it is killed, each future is final and right."""
     with pool(4) as ex:
-        check_under_fire(ex, rng, tmp_path, 20)
+        check_under_fire(ex, rng, tmp_path, 12)
 
 
 def test_random_kills_with_small_rings_fail_only_what_ran(
@@ -245,7 +245,7 @@ def test_random_kills_with_small_rings_fail_only_what_ran(
 ) -> None:
     """The same while all rings are full: workers die stealing, giving back, waiting for room."""
     with pool(3, settings=SMALL) as ex:
-        check_under_fire(ex, rng, tmp_path, 20)
+        check_under_fire(ex, rng, tmp_path, 12)
 
 
 @pytest.mark.slow
@@ -267,7 +267,7 @@ def test_random_kills_of_thieves_lose_no_task(rng: random.Random, tmp_path: Path
     with pool(4) as ex:
         busy = ex.submit(calls.hold, str(tmp_path), "busy")
         keep = wait_for_holders(tmp_path, "busy")["busy"]
-        with Killer(ex, 0.017, rng.getrandbits(30), lambda: keep, most=30, least=3):
+        with Killer(ex, 0.017, rng.getrandbits(30), lambda: keep, most=10, least=3):
             futures = [ex.options(retries=1000).submit(calls.nap, 0.0005) for _ in range(1500)]
             assert {future.result(DEADLINE_S) for future in futures} == {0.0005}
         release(tmp_path, "busy")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ITEMS = 5
 RUN = (Chunk.run, Chunk._singles, Chunk._blocks, Chunk._sealed)
 """The main thread's part in the protocol with the helper."""
+EVERY = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+"""Of how many lengths of a wait one is tried, another for each pair of lines; all of them by night."""
 
 
 class Piece:
@@ -293,15 +295,18 @@ def test_chunk_split_between_any_two_lines_gives_or_runs_each_item(tiny: bool) -
     assert given > 0
 
 
-def test_chunk_split_that_stands_at_any_line_gives_or_runs_each_item(five: Piece) -> None:
-    """The helper starts at any line of the main thread, stands at any of its own, goes on at any."""
+@EVERY
+def test_chunk_split_that_stands_at_any_line_gives_or_runs_each_item(
+    five: Piece, every: int
+) -> None:
+    """The helper starts at any line of the main thread, stands at any of its own, goes on soon after."""
     steps = lines_of_run(items=2)
     stands = lines_of(Chunk.split, five.chunk.split)
     assert stands > 8
     outcomes = set()
     for begin in range(steps):
         for stand in range(stands):
-            for wait in (1, 2, 4, 9):
+            for wait in (1, 2, 4, 9)[(begin + stand) % every :: every]:
                 two = Piece(items=2)
                 helper = Paused(Chunk.split, (stand,), two.chunk.split)
                 two.worker.write_lock = Yielding(helper)  # type: ignore[assignment]
@@ -315,14 +320,16 @@ def test_chunk_split_that_stands_at_any_line_gives_or_runs_each_item(five: Piece
     assert outcomes == {1, 2}
 
 
-def test_chunk_split_that_gives_up_leaves_no_item_behind(five: Piece) -> None:
+@EVERY
+def test_chunk_split_that_gives_up_leaves_no_item_behind(five: Piece, every: int) -> None:
     """The main thread may see the smaller end of a split that is about to take it back."""
     steps = lines_of_run(items=2)
     stands = lines_of(Chunk.split, five.chunk.split)
     gave_up = 0
     for stand in range(stands):
         for first in range(steps):
-            for wait in (2, 12):  # the second: until the main thread wants the lock
+            # The second: until the main thread wants the lock.
+            for wait in (2, 12)[(stand + first) % min(every, 2) :: every]:
                 two = Piece(items=2)
                 helper = Paused(Chunk.split, (stand, stand + 2), two.chunk.split)
                 two.worker.write_lock = Yielding(helper)  # type: ignore[assignment]
