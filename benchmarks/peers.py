@@ -341,19 +341,16 @@ class Plain(System):
         return results
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.send(None)
             process.join()
+            pipe.close()
 
 
 def _serve(pipe: Connection) -> None:
-    """Run what comes, until the other end is closed."""
-    while True:
-        try:
-            fn, items = pipe.recv()
-        except EOFError:
-            return
+    """Run what comes, until None does."""
+    while (call := pipe.recv()) is not None:
+        fn, items = call
         pipe.send([fn(item) for item in items])
 
 

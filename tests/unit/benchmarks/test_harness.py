@@ -168,3 +168,12 @@ def test_suite_pool_reaches_for_every_figure() -> None:
     """Each figure that the pool promises is asked for."""
     targets = [target for one in SUITES["pool"].measures for target in one.targets]
     assert len(targets) == 18
+
+
+def test_plain_processes_map_in_order_and_end() -> None:
+    """The yardstick of equal items gives what a pool would."""
+    plain = peers.Plain(2)
+    assert plain.map(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
+    assert plain.results([plain.submit(abs, -number) for number in range(3)]) == [0, 1, 2]
+    plain.close()
+    assert all(process.exitcode == 0 for process in plain._processes)
