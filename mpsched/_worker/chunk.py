@@ -47,6 +47,7 @@ class Chunk:
 
     __slots__ = (
         "_block_size",
+        "_copied",
         "_flushed_ns",
         "_fn",
         "_fresh",
@@ -89,7 +90,10 @@ class Chunk:
         self._row = items
         self._short = False  # items take less than `short_s`: they are run in blocks
         self._block_size = _PROBE
-        self._plain = items.plain is not None  # so far: items and results that nobody can change
+        self._plain = (
+            items.plain is not None
+        )  # so far: nothing is sealed, neither items nor results
+        self._copied = False  # there were results that can be changed: blocks would take them late
         self.end = len(items)
         self.base = 0
         self.values: list[Any] = []
@@ -132,7 +136,7 @@ class Chunk:
         return now - begun
 
     def _sealed(self, now: int) -> int:
-        """Run items one by one that, or whose results, can be changed; returns the time."""
+        """Run items one by one that, or whose results, are sealed; returns the time."""
         worker = self._worker
         words, unsent = worker.words, worker.block + lay.B_UNSENT
         flush_ns = int(worker.settings.flush_s * 1e9)
@@ -151,9 +155,9 @@ class Chunk:
         return now
 
     def _singles(self, now: int) -> int:
-        """Run plain items one by one, each with its word, while they are not short.
+        """Run items one by one, each with its word, while they are not short.
 
-        Returns the time. This is the loop of most maps.
+        Returns the time.
         """
         worker = self._worker
         words, cancel, handle = worker.words, worker.table.cancel, self.handle
@@ -176,10 +180,12 @@ class Chunk:
             except BaseException as problem:
                 self._failed(index, long.item_error(problem), row[index])
             else:
-                if type(value) not in plain_types:
-                    self._seal_one(index, value, row[index])
-                    return clock()
-                self.values.append(value)
+                if type(value) in plain_types:
+                    self.values.append(value)
+                else:
+                    self._take(index, value, row[index])
+                    if not self._plain:
+                        return clock()
             index += 1
             before = now
             now = clock()
@@ -187,13 +193,13 @@ class Chunk:
                 words[unsent] = 1
             elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
-            if now - before < short_ns and index >= first and not hot.forking:
+            if now - before < short_ns and index >= first and not (hot.forking or self._copied):
                 self._short = True
                 break
         return now
 
     def _blocks(self, now: int) -> int:
-        """Run plain items in blocks of `flush_s`, while they are short; returns the time.
+        """Run items in blocks of `flush_s`, while they are short; returns the time.
 
         Nothing is done for each item but to call the function. A block's results leave with its end.
         """
@@ -254,7 +260,7 @@ class Chunk:
                 if took > 2 * short_ns * (stop - start):
                     self._short = False
             start = words[progress]
-            if not (self._short and self._plain) or hot.forking:
+            if not (self._short and self._plain) or hot.forking or self._copied:
                 self._short = False
                 break
         words[unsent] = len(self.values) > self.sent
@@ -285,12 +291,12 @@ class Chunk:
         worker.words[worker.block + lay.B_LEFT] = max(0, self.end - self.started)
 
     def _flush_plain(self) -> None:
-        """Publish results that are all plain; main thread. `flush`, for the common case."""
+        """Publish results of which none is sealed; main thread. `flush`, for the common case."""
         worker = self._worker
         results = worker.results
         with worker.write_lock:
             values = self.values[self.sent :] if self.sent else self.values
-            data = sealed.pack_plain(values)
+            data = sealed.pack_settled(values)
             if len(data) > results.largest:
                 self._flush_locked()
                 return
@@ -314,7 +320,7 @@ class Chunk:
             results = worker.results
             if self._plain and len(self.values) > self.sent:
                 values = self.values[self.sent :]
-                data = sealed.pack_plain(values)
+                data = sealed.pack_settled(values)
             if not values or len(data) > results.largest:
                 values, data = [], b""
                 self._flush_locked()
@@ -338,13 +344,19 @@ class Chunk:
         except BaseException as problem:
             self._failed(index, long.item_error(problem), item)
             return
+        self._take(index, value, item)
+
+    def _take(self, index: int, value: Any, item: Any) -> None:
+        """Take a result as it is now: the next item may change it."""
         if type(value) in codec.PLAIN_TYPES:
             self.values.append(value)
-        else:
-            self._seal_one(index, value, item)
-
-    def _seal_one(self, index: int, value: Any, item: Any) -> None:
-        """Pickle a result that can be changed, now: the next item may change it."""
+            return
+        settled = sealed.settle(value)
+        if settled is not None:
+            if settled is not value:
+                self._copied = True
+            self.values.append(settled)
+            return
         self._plain = False
         try:
             one = deliver.seal(self._worker, value)
@@ -359,17 +371,10 @@ class Chunk:
 
     def _send_block(self, start: int, fresh: list[Any]) -> None:
         """Publish the results of a block; main thread."""
-        types = set(map(type, fresh))
-        if types <= sealed.NUMBERS:
-            data = sealed.pack_numbers(fresh)
-        elif types <= codec.PLAIN_TYPES:
-            data = sealed.pack_plain(fresh)
-        else:
-            self._keep(start, fresh)
-            return
+        data = sealed.pack_constants(fresh)
         worker = self._worker
         results = worker.results
-        if len(data) <= results.largest:
+        if data is not None and len(data) <= results.largest:
             lock = worker.write_lock
             lock.acquire()
             try:
@@ -396,40 +401,30 @@ class Chunk:
         self.started = bad + 1
 
     def _take_fresh(self) -> None:
-        """Take the first plain results of the block that runs; write lock held.
+        """Take the first results of the block that runs while they are constant; write lock held.
 
-        Nobody can change them. The others are pickled by the main thread, after the block.
+        The others are copied or pickled by the main thread, after the block.
         """
         fresh, taken = self._fresh, self._taken
         upto = taken
-        while upto < len(fresh) and type(fresh[upto]) in codec.PLAIN_TYPES:
+        while upto < len(fresh) and sealed.constant(fresh[upto]):
             upto += 1
         # All or, without memory, none of them.
         self.values.extend(fresh[taken:upto])
         self._taken = upto
 
     def _keep(self, start: int, fresh: list[Any]) -> None:
-        """Take what a block has returned, pickled unless it is plain."""
+        """Take what a block has returned, constants as they are; main thread."""
         with self._worker.write_lock:
             taken, self._taken, self._fresh = self._taken, 0, []
-            if sealed.all_plain(fresh):
+            if all(map(sealed.constant, fresh)):
                 self.values.extend(fresh[taken:] if taken else fresh)
                 self._flush_locked()
                 return
-        self._plain = False
         row = self._row.plain
         assert row is not None
-        for offset, value in enumerate(fresh):
-            if offset < taken:
-                continue
-            try:
-                one = deliver.seal(self._worker, value)
-            except ResultEncodeError as problem:
-                self._failed(start + offset, problem, row[start + offset])
-            else:
-                self.values.append(one)
-                if one.buffers:
-                    self.flush()
+        for offset in range(taken, len(fresh)):
+            self._take(start + offset, fresh[offset], row[start + offset])
 
     def _failed(self, index: int, problem: BaseException, item: Any) -> None:
         args = item if self._star and item is not None else (item,)
