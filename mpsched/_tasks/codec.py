@@ -111,7 +111,7 @@ def encode_result(
     except BaseException as error:  # a `__reduce__` may even call sys.exit
         problem, cause = _explain(ResultEncodeError, obj, error, label)
         raise problem from cause
-    if names_globals(data):
+    if (_STACK_GLOBAL in data or copyreg._extension_registry) and names_globals(data):  # type: ignore[attr-defined]  # noqa: SLF001
         _check(data, buffers, label)
     return data, buffers
 
@@ -121,7 +121,7 @@ def names_globals(data: bytes) -> bool:
 
     False for nothing but builtin containers of plain values; seldom True for data that look alike.
     """
-    # Most pickles do not even have the byte, and the expression's code is cold.
+    # Most pickles do not even have the byte, and the code of expressions is cold.
     if _STACK_GLOBAL in data and _NAMES_GLOBALS.search(data):
         return True
     # Extension codes stand for globals as well; hardly any program has some.

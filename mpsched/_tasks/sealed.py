@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _PLAIN: Final = codec.PLAIN_TYPES
+_LOOKED_INTO: Final = frozenset({tuple, list, dict, set})
 _TUPLES: Final = frozenset({tuple})
 _FEW: Final = 64
 """Elements of a container that is looked into: with more, pickling it takes no longer than the look."""
@@ -52,8 +53,6 @@ def constant(value: Any) -> bool:
 
 def _constants(values: Iterable[Any]) -> bool:
     """Whether all are plain, or small tuples of plain."""
-    if _PLAIN.issuperset(map(type, values)):
-        return True
     for value in values:
         kind = type(value)
         if kind not in _PLAIN and not (
@@ -70,15 +69,17 @@ def settle(value: Any) -> Any:
     others, which are to be sealed. Runs nothing of the user's.
     """
     kind = type(value)
-    if kind is tuple:
-        return value if len(value) <= _FEW and _constants(value) else None
-    if (kind is not dict and kind is not list and kind is not set) or len(value) > _FEW:
+    if kind not in _LOOKED_INTO or len(value) > _FEW:
         return None
-    # Copied first: another thread of the task may be changing it.
-    copy = value.copy()
-    if _constants(copy) and (kind is not dict or _constants(copy.values())):
-        return copy
-    return None
+    # Copied before the look: another thread of the task may be changing it.
+    copy = value if kind is tuple else value.copy()
+    if not (_PLAIN.issuperset(map(type, copy)) or _constants(copy)):
+        return None
+    if kind is dict:
+        inside = copy.values()
+        if not (_PLAIN.issuperset(map(type, inside)) or _constants(inside)):
+            return None
+    return copy
 
 
 def pack_constants(values: list[Any]) -> bytes | None:

@@ -47,7 +47,6 @@ class Chunk:
 
     __slots__ = (
         "_block_size",
-        "_copied",
         "_flushed_ns",
         "_fn",
         "_fresh",
@@ -56,6 +55,7 @@ class Chunk:
         "_progress",
         "_row",
         "_short",
+        "_singly",
         "_star",
         "_taken",
         "_words",
@@ -90,10 +90,8 @@ class Chunk:
         self._row = items
         self._short = False  # items take less than `short_s`: they are run in blocks
         self._block_size = _PROBE
-        self._plain = (
-            items.plain is not None
-        )  # so far: nothing is sealed, neither items nor results
-        self._copied = False  # there were results that can be changed: blocks would take them late
+        self._plain = True  # so far no result was sealed
+        self._singly = False  # there were results that can be changed: blocks would take them late
         self.end = len(items)
         self.base = 0
         self.values: list[Any] = []
@@ -120,7 +118,7 @@ class Chunk:
         self._look_ns = begun + _LOOK_NS
         now = begun
         while True:
-            if not self._plain:
+            if self._row.plain is None:
                 now = self._sealed(now)
             elif self._short:
                 now = self._blocks(now)
@@ -136,21 +134,24 @@ class Chunk:
         return now - begun
 
     def _sealed(self, now: int) -> int:
-        """Run items one by one that, or whose results, are sealed; returns the time."""
+        """Run sealed items one by one; returns the time."""
         worker = self._worker
-        words, unsent = worker.words, worker.block + lay.B_UNSENT
+        words, cancel, handle = worker.words, worker.table.cancel, self.handle
+        progress, unsent = self._progress, worker.block + lay.B_UNSENT
         flush_ns = int(worker.settings.flush_s * 1e9)
-        while not worker.table.cancel[self.handle]:
-            index = self.started
-            self.started = index + 1  # before the look at `end`: see split
+        clock = time.monotonic_ns
+        index = words[progress]
+        while not cancel[handle]:
+            words[progress] = index + 1  # before the look at `end`: see split
             if index >= self.end:
-                self.started = index
+                words[progress] = index
                 break
             self._one(index)
-            before, now = now, time.monotonic_ns()
+            index += 1
+            before, now = now, clock()
             if now - self._flushed_ns < flush_ns:
                 words[unsent] = 1
-            elif index + 1 < self.end:  # else the end of the piece tells
+            elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
         return now
 
@@ -184,8 +185,6 @@ class Chunk:
                     self.values.append(value)
                 else:
                     self._take(index, value, row[index])
-                    if not self._plain:
-                        return clock()
             index += 1
             before = now
             now = clock()
@@ -193,7 +192,7 @@ class Chunk:
                 words[unsent] = 1
             elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
-            if now - before < short_ns and index >= first and not (hot.forking or self._copied):
+            if now - before < short_ns and index >= first and not (hot.forking or self._singly):
                 self._short = True
                 break
         return now
@@ -260,7 +259,7 @@ class Chunk:
                 if took > 2 * short_ns * (stop - start):
                     self._short = False
             start = words[progress]
-            if not (self._short and self._plain) or hot.forking or self._copied:
+            if not self._short or self._singly or hot.forking:
                 self._short = False
                 break
         words[unsent] = len(self.values) > self.sent
@@ -351,13 +350,15 @@ class Chunk:
         if type(value) in codec.PLAIN_TYPES:
             self.values.append(value)
             return
-        settled = sealed.settle(value)
-        if settled is not None:
-            if settled is not value:
-                self._copied = True
-            self.values.append(settled)
-            return
-        self._plain = False
+        if self._plain:
+            settled = sealed.settle(value)
+            if settled is not None:
+                if settled is not value:
+                    self._singly = True
+                self.values.append(settled)
+                return
+            # Where one is not to be settled, the others are not either.
+            self._plain, self._singly = False, True
         try:
             one = deliver.seal(self._worker, value)
         except ResultEncodeError as problem:
