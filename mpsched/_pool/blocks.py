@@ -31,7 +31,7 @@ class Results:
         self._carried = carried
 
     def numbers(self) -> list[Any] | None:
-        """Return all values, if they are numbers, which nothing can go wrong with; else None."""
+        """Return all values, if they are numbers or tuples of them; else None."""
         values: list[Any] = []
         for data in self._data:
             if data[0] != sealed.MARSHALLED:
