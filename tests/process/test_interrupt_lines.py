@@ -257,7 +257,7 @@ def test_interrupt_at_some_lines_loses_nothing(
         scene = Scene(ex, tmp_path)
         most = lines_of(scene, SCENARIOS[name])
         # One for sure: a count may have many lines of a wait in it that are not run again.
-        points = sorted({rng.randint(1, 8), *rng.sample(range(1, most + 1), min(14, most))})
+        points = sorted({rng.randint(1, 8), *rng.sample(range(1, most + 1), min(24, most))})
         places = [interrupt(scene, SCENARIOS[name], at) for at in points]
         assert any(places)
 
