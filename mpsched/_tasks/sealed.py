@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from mpsched._tasks import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _PLAIN: Final = codec.PLAIN_TYPES
 _LOOKED_INTO: Final = frozenset({tuple, list, dict, set})
@@ -84,9 +84,9 @@ def settle(value: Any) -> Any:
 
 def pack_constants(values: list[Any]) -> bytes | None:
     """Pack a row of which all values are constant; None if one is not."""
-    types = set(map(type, values))
-    if types <= NUMBERS:
+    if NUMBERS.issuperset(map(type, values)):
         return marshal.dumps(values, _MARSHAL)
+    types = set(map(type, values))
     if not types <= _PLAIN:
         if types == _TUPLES:
             types = set(map(type, itertools.chain.from_iterable(values)))
@@ -129,10 +129,8 @@ def pack_plain(values: Sequence[Any]) -> bytes:
     return pickle.dumps((True, values), 5)
 
 
-def load_numbers(data: bytes) -> list[Any]:
-    """Return the values of a row that was marshalled: its first byte is `MARSHALLED`."""
-    values: list[Any] = marshal.loads(data)  # noqa: S302 - of our own worker, as all that is unpickled
-    return values
+load_numbers: Final[Callable[[bytes], list[Any]]] = marshal.loads
+"""Returns the values of a row that was marshalled: its first byte is `MARSHALLED`."""
 
 
 @final
