@@ -65,8 +65,8 @@ def _constants(values: Iterable[Any]) -> bool:
 def settle(value: Any) -> Any:
     """Return a value that is not plain as nobody can change it any more, or None.
 
-    Itself if it is constant; a copy of a small list, dict or set of constants; None stands for all
-    others, which are to be sealed. Runs nothing of the user's.
+    Itself if it is constant; a copy of a small list, dict or set of plain values and tuples of them;
+    None stands for all others, which are to be sealed. Runs nothing of the user's.
     """
     kind = type(value)
     if kind not in _LOOKED_INTO or len(value) > _FEW:

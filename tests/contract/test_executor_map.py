@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support import tasks
+from tests.support.results import KINDS, result_of_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,3 +279,26 @@ def test_map_of_a_generator_that_depends_on_results_does_not_hang(
     for result in pool.map(functools.partial(tasks.add, 1), inputs(), buffersize=1):
         latest[0] = result
     assert latest == [20]
+
+
+def test_map_results_of_all_kinds_are_what_the_function_returned(
+    pool: WorkStealingExecutor,
+) -> None:
+    """Also of functions that return the same object again; each item gets an object of its own."""
+    items = [kind for kind in KINDS for _ in range(8)]
+    for chunksize in (None, 1, 100):
+        found = list(pool.map(result_of_kind, items, range(len(items)), chunksize=chunksize))
+        for number, (kind, value) in enumerate(zip(items, found, strict=True)):
+            expected = result_of_kind(kind, number)
+            assert type(value) is type(expected), kind
+            assert repr(value) == repr(expected)
+        changed = [value for value in found if isinstance(value, (list, dict, set))]
+        assert len(set(map(id, changed))) == len(changed)
+
+
+def test_map_items_that_are_equal_tuples_arrive_as_they_are(pool: WorkStealingExecutor) -> None:
+    """Tuples of plain values, one of them many times, beside one that holds a list."""
+    pair = (1, ("a", None))
+    items = [pair] * 50 + [(1, [2]), ((),), (b"x", 1.5)]
+    assert list(pool.map(tasks.identity, items)) == items
+    assert list(pool.starmap(tasks.everything, items)) == [(item, {}) for item in items]

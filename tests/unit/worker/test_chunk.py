@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings, strategies as hyp
 
 from mpsched._shm import layout as lay
 from mpsched._tasks import records as rec, sealed, state as st
@@ -341,3 +344,117 @@ def test_chunk_split_that_gives_up_leaves_no_item_behind(five: Piece, every: int
                 gave_up += helper.result is False
                 two.pool.close()
     assert gave_up > 0
+
+
+def changing(kinds: list[str]) -> tuple[Callable[[int], Any], list[Any]]:
+    """Return a function that changes and returns the same objects, and what it has returned so far."""
+    count, pairs, names, inner = [0], {"a": 0}, {"a"}, [{"b": [0]}]
+    returned: list[Any] = []
+
+    def fn(item: int) -> Any:
+        count.append(item)
+        pairs[str(item)] = item
+        names.add(str(item))
+        inner[0]["b"].append(item)
+        value = {
+            "list": count,
+            "dict": pairs,
+            "set": names,
+            "nested": inner,
+            "in a tuple": (item, count),
+            "tuple": (item, ("__main__", 1.5)),
+            "subclass": OrderedDict(pairs),
+            "number": item,
+            "text": str(item),
+            "none": None,
+        }[kinds[item]]
+        returned.append(copy.deepcopy(value))
+        return value
+
+    return fn, returned
+
+
+KINDS = (
+    "list",
+    "dict",
+    "set",
+    "nested",
+    "in a tuple",
+    "tuple",
+    "subclass",
+    "number",
+    "text",
+    "none",
+)
+
+
+@settings(max_examples=60)
+@given(kinds=hyp.lists(hyp.sampled_from(KINDS), min_size=1, max_size=12), flushed=hyp.booleans())
+def test_chunk_results_of_any_kinds_are_what_they_were_when_the_item_ended(
+    kinds: list[str], flushed: bool
+) -> None:
+    """Also if the function changes what it has returned before, and the helper sends meanwhile."""
+    fn, returned = changing(kinds)
+
+    def run(item: int) -> Any:
+        if flushed:
+            piece.chunk.flush()
+        return fn(item)
+
+    piece = Piece(run, items=len(kinds), settings={"result_ring_bytes": 1 << 16})
+    try:
+        piece.chunk.run()
+        piece.check(len(kinds))
+        found = [value for _, value in sorted(piece.values().items())]
+        assert found == returned
+        assert list(map(type, found)) == list(map(type, returned))
+    finally:
+        piece.pool.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunk_blocks_end_with_the_first_result_that_can_be_changed(kind: str) -> None:
+    """A block of results that nobody can change is run as one; others are taken one by one."""
+    fn, returned = changing(["tuple"] + [kind] * 39)
+    piece = Piece(fn, items=40, tiny=True, settings={"result_ring_bytes": 1 << 16})
+    sizes: list[int] = []
+    blocks = Chunk._send_block
+
+    def counted(chunk: Chunk, start: int, fresh: list[Any]) -> None:
+        sizes.append(len(fresh))
+        blocks(chunk, start, fresh)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Chunk, "_send_block", counted)
+        piece.chunk.run()
+    piece.check(40)
+    found = [value for _, value in sorted(piece.values().items())]
+    late = sum(sizes) + 1 if kind in ("list", "dict", "set", "nested", "in a tuple") else 0
+    assert found[late:] == returned[late:]
+    if late or kind == "subclass":
+        assert len(sizes) == 1  # the block that found out
+    else:
+        assert sum(sizes) == 39
+    piece.pool.close()
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize(
+    "fn", [lambda n: (n,), lambda n: {n: n}, lambda n: [[n]]], ids=["tuple", "dict", "nested"]
+)
+def test_chunk_flush_between_any_two_lines_sends_results_of_each_kind_once(
+    tiny: bool, fn: Callable[[int], Any]
+) -> None:
+    """Whether they are taken as they are, copied or pickled."""
+    functions = (*RUN, Chunk._take, Chunk._keep)
+    piece = Piece(fn, tiny=tiny)
+    lines = lines_of(functions, piece.chunk.run)
+    piece.pool.close()
+    assert lines > 20
+    for line in range(lines):
+        piece = Piece(fn, tiny=tiny)
+        with before_line(functions, line, piece.chunk.flush):
+            piece.chunk.run()
+        piece.check()
+        assert piece.values() == {item: fn(item) for item in range(ITEMS)}
+        piece.pool.close()
