@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from . import picture, report
-from .harness import Gap, Measure, Row, as_json, collect, from_json, machine, take_sample
+from .harness import Gap, Measure, Row, as_json, collect, from_json, machine, take_calm
 from .suites import SUITES
 
 
@@ -31,6 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each measure; 5")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="of each system; 2")
     parser.add_argument("--only", default="", metavar="TEXT", help="measures whose name has TEXT")
+    parser.add_argument(
+        "--stolen",
+        type=float,
+        default=2.0,
+        metavar="PERCENT",
+        help="a sample during which a hypervisor kept more of the CPUs' time is taken again; 2",
+    )
+    parser.add_argument("--tries", type=int, default=5, metavar="N", help="so often at most; 5")
     parser.add_argument("--systems", nargs="+", metavar="NAME", help="these systems only")
     options = parser.parse_args(argv)
     if unknown := set(options.suites) - set(SUITES):
@@ -48,7 +56,13 @@ def main(argv: list[str] | None = None) -> int:
         return show(options, measures)
     taken_on = machine()
     print(f"{taken_on}; {options.workers} workers; median of {rounds}, lowest - highest")
-    take = partial(take_sample, workers=options.workers, quick=options.quick)
+    take = partial(
+        take_calm,
+        workers=options.workers,
+        quick=options.quick,
+        limit=options.stolen / 100,
+        tries=1 if options.quick else options.tries,
+    )
     rows: list[Row] = []
     failed = False
     for measure in measures:

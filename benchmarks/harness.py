@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from . import peers
+from .calm import Sample, calmest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -137,7 +138,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure: the median of the rounds, and their lowest and highest."""
+    """A figure: the median of the rounds, and their lowest and highest.
+
+    Attributes:
+        stolen: The largest share of the CPUs' time that the hypervisor kept during one of its samples.
+    """
 
     suite: str
     measure: str
@@ -146,6 +151,7 @@ class Row:
     unit: str
     low: float
     high: float
+    stolen: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +164,9 @@ class Gap:
     why: str
 
 
-def summarise(measure: Measure, system: str, values: Sequence[float]) -> Row:
+def summarise(measure: Measure, system: str, samples: Sequence[Sample]) -> Row:
     """Make a row of a system's samples; there is at least one."""
+    values = [sample.value for sample in samples]
     return Row(
         measure.suite,
         measure.name,
@@ -168,6 +175,7 @@ def summarise(measure: Measure, system: str, values: Sequence[float]) -> Row:
         measure.unit,
         min(values),
         max(values),
+        max(sample.stolen for sample in samples),
     )
 
 
@@ -175,7 +183,7 @@ def collect(
     measure: Measure,
     systems: Sequence[str],
     rounds: int,
-    take: Callable[[Measure, str], float | Gap],
+    take: Callable[[Measure, str], Sample | Gap],
     progress: Callable[[str], None],
 ) -> Iterator[Row | Gap]:
     """Take the samples of one measure in interleaved rounds.
@@ -186,10 +194,10 @@ def collect(
         measure: What to sample.
         systems: Those of its systems that are wanted.
         rounds: How many samples of each.
-        take: Takes one sample; `take_sample` with its settings.
+        take: Takes one sample; `take_calm` with its settings.
         progress: Told what is being done, before each sample.
     """
-    values: dict[str, list[float]] = {system: [] for system in systems}
+    samples: dict[str, list[Sample]] = {system: [] for system in systems}
     gaps: dict[str, Gap] = {}
     for number in range(rounds):
         for system in systems:
@@ -199,12 +207,34 @@ def collect(
                 if isinstance(outcome, Gap):
                     gaps[system] = outcome
                 else:
-                    values[system].append(outcome)
+                    samples[system].append(outcome)
     for system in systems:
-        yield gaps[system] if system in gaps else summarise(measure, system, values[system])
+        yield gaps[system] if system in gaps else summarise(measure, system, samples[system])
 
 
-def take_sample(measure: Measure, system: str, *, workers: int, quick: bool) -> float | Gap:
+class _Failed(Exception):
+    """A sample could not be taken: the `Gap`."""
+
+
+def take_calm(
+    measure: Measure, system: str, *, workers: int, quick: bool, limit: float, tries: int
+) -> Sample | Gap:
+    """Take one sample, and again while the hypervisor keeps too much; see `calm.calmest`."""
+
+    def take() -> Sample:
+        outcome = take_sample(measure, system, workers=workers, quick=quick)
+        if isinstance(outcome, Gap):
+            raise _Failed(outcome)
+        return outcome
+
+    try:
+        return calmest(take, limit=limit, tries=tries)
+    except _Failed as failed:
+        gap: Gap = failed.args[0]
+        return gap
+
+
+def take_sample(measure: Measure, system: str, *, workers: int, quick: bool) -> Sample | Gap:
     """Take one sample in a new process, and leave none of its processes behind."""
     command = [sys.executable, "-m", "benchmarks.sample", measure.suite, measure.name, system]
     command += ["--workers", str(workers), *(["--quick"] if quick else [])]
@@ -234,7 +264,7 @@ def take_sample(measure: Measure, system: str, *, workers: int, quick: bool) -> 
     answer = json.loads(told.splitlines()[-1])
     if "missing" in answer:
         return Gap(measure.name, system, missing=True, why=answer["missing"])
-    return float(answer["value"])
+    return Sample(float(answer["value"]), float(answer["stolen"]))
 
 
 def machine() -> str:
@@ -270,10 +300,13 @@ def from_json(text: str) -> list[tuple[Row, str]]:
     Raises:
         ValueError: It is something else.
     """
-    names = Row.__dataclass_fields__
+    names = [name for name in Row.__dataclass_fields__ if name != "stolen"]
     try:
         return [
-            (Row(**{name: entry[name] for name in names}), str(entry["machine"]))
+            (
+                Row(**{name: entry[name] for name in names}, stolen=entry.get("stolen", 0.0)),
+                str(entry["machine"]),
+            )
             for entry in json.loads(text)
         ]
     except (KeyError, TypeError) as error:

@@ -211,17 +211,14 @@ def uts_each(node: bytes) -> int:
     below = children(node)
     if not below:
         return 1
-    tasks = [mpsched.spawn(uts_each, child) for child in below]
-    found = 1
-    for task in reversed(tasks):
-        found += task.join()
-    return found
+    counts: tuple[int, ...] = mpsched.join_all(*[(uts_each, child) for child in below])
+    return 1 + sum(counts)
 
 
 def uts_all_each() -> int:
     """The same for the root."""
-    tasks = [mpsched.spawn(uts_each, child) for child in T3.first()]
-    return 1 + sum(task.join() for task in reversed(tasks))
+    counts: tuple[int, ...] = mpsched.join_all(*[(uts_each, child) for child in T3.first()])
+    return 1 + sum(counts)
 
 
 def uts_ranges() -> int:

@@ -17,6 +17,7 @@ from . import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from multiprocessing.connection import Connection
     from types import ModuleType
 
 
@@ -302,6 +303,57 @@ class Dask(System):
         self._cluster.close()
 
 
+class Plain(System):
+    """No pool: each process is given its share of all items beforehand. What equal items can reach.
+
+    Nothing is between two items, and nobody else is awake meanwhile.
+    """
+
+    name = "plain processes"
+    rate = map_rate = 1e9
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        context = multiprocessing.get_context("fork")
+        self._pipes = []
+        self._processes = []
+        for _ in range(workers):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there,))
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            self._processes.append(process)
+
+    def submit(self, fn: Callable[..., Any], arg: Any, /) -> Any:
+        return fn, arg
+
+    def results(self, handles: Iterable[Any]) -> list[Any]:
+        handles = list(handles)
+        return self.map(handles[0][0], [arg for _, arg in handles])
+
+    def map(self, fn: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+        for number, pipe in enumerate(self._pipes):
+            pipe.send((fn, items[number :: self.workers]))
+        results: list[Any] = [None] * len(items)
+        for number, pipe in enumerate(self._pipes):
+            results[number :: self.workers] = pipe.recv()
+        return results
+
+    def close(self) -> None:
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.send(None)
+            process.join()
+            pipe.close()
+
+
+def _serve(pipe: Connection) -> None:
+    """Run what comes, until None does."""
+    while (call := pipe.recv()) is not None:
+        fn, items = call
+        pipe.send([fn(item) for item in items])
+
+
 SYSTEMS: dict[str, type[System]] = {
     system.name: system
     for system in (
@@ -316,5 +368,6 @@ SYSTEMS: dict[str, type[System]] = {
         Deadpool,
         Dask,
         AtOnce,
+        Plain,
     )
 }

@@ -35,7 +35,8 @@ def table(measure: Measure, outcomes: Sequence[Row | Gap]) -> Iterator[str]:
             line += f"{ours.value / outcome.value:>10.3g} x"
         elif ours is outcome:
             line += " " * 12
-        yield (line + figures(measure, outcome, ours, rows)).rstrip()
+        stolen = f"  up to {outcome.stolen:.0%} stolen" if outcome.stolen >= 0.005 else ""
+        yield (line + figures(measure, outcome, ours, rows) + stolen).rstrip()
 
 
 def figures(measure: Measure, row: Row, ours: Row | None, rows: Mapping[str, Row]) -> str:

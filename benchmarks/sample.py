@@ -11,7 +11,7 @@ import json
 import os
 import traceback
 
-from . import peers
+from . import calm, peers
 from .harness import Run
 from .suites import SUITES
 
@@ -31,8 +31,10 @@ def main(argv: list[str] | None = None) -> int:
     answer_to = os.dup(1)
     os.dup2(2, 1)
     run = Run(options.system, options.workers, options.quick)
+    meter = calm.Meter()
     try:
-        answer: dict[str, float | str] = {"value": named[0].sample(run)}
+        value = named[0].sample(run)
+        answer: dict[str, float | str] = {"value": value, "stolen": meter.stolen()}
     except peers.Missing as missing:
         answer = {"missing": str(missing)}
     except BaseException:

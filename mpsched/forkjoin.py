@@ -14,7 +14,8 @@ from mpsched._worker import eager, hot
 from mpsched._worker.blocking import blocking, run_blocking
 from mpsched._worker.hot import Foreign, Handle, spawn
 from mpsched._worker.resumable import resumable
-from mpsched._worker.scopes import Scope, join_all
+from mpsched._worker.scopes import Scope
+from mpsched._worker.together import join_all
 from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:

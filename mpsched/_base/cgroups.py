@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 PROC_SELF = "/proc/self"
 
 
-def read(path: str, encoding: str = "ascii", errors: str = "strict") -> str:
+def read(path: StrPath, encoding: str = "ascii", errors: str = "strict") -> str:
     """Return the text of a small file; `pathlib` would cost a new pool 5 ms.
 
     Raises:

@@ -6,9 +6,10 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from mpsched._pool import limits
+from mpsched._pool.alibi import Alibis, Held
 from mpsched._pool.jams import Jams
 from mpsched._shm import layout as lay
-from mpsched._shm.words import Damaged
+from mpsched._shm.words import Damaged, fence
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _EVERY_S: Final = 1.0
 _LOOKS: Final = 2
 _MORE_LOOKS: Final = 3
 """For what a thread, of a worker or of this process, may have in its hands for a moment."""
+_PROVEN: Final = 1
+"""For what the looks before have proven already (alibi.py)."""
 
 _OF_ROOTS: Final = frozenset({st.QUEUED, st.CLAIMED, st.RUNNING, st.REVOKED})
 _HELD: Final = frozenset({st.CLAIMED, st.RUNNING})
@@ -28,7 +31,7 @@ _IDLE: Final = frozenset({lay.STARTING, lay.PARKED})
 
 
 class _Lost(NamedTuple):
-    """Work that nobody has, it seems; the same at several looks in a row if so.
+    """Work that nobody has, it seems; the same at several looks in a row if so, or what alibi.py has proven.
 
     Attributes:
         handle: its entry; ident, attempt: what it is (attempt 0: a child).
@@ -56,6 +59,7 @@ class Audit:
         self._due = 0.0
         self._suspects: dict[_Lost, int] = {}
         self._jams = Jams(pool)
+        self._alibis = Alibis(pool.segment.words, pool.layout)
 
     def look(self) -> None:
         """Look, if that was not done for a second. The dispatcher's section is held, no lock is.
@@ -68,6 +72,7 @@ class Audit:
         if now < self._due or pool.dispatcher.moving():
             return
         self._due = now + _EVERY_S
+        self._alibis.begin()
         idle = self._idle()
         found = [*self._roots(idle), *(self._children(idle) if pool.dispatcher.inflight else ())]
         # Who is awake by now may have taken what it was not to have.
@@ -111,6 +116,9 @@ class Audit:
                 waiting.setdefault(worker, []).append(task)
             elif kind == st.REVOKED:
                 found.append(_root(task, word, "was taken back, and by nobody", _MORE_LOOKS))
+            elif self._elsewhere(task, handle, word):
+                what = f"is in the hands of worker {worker}, which has finished others since"
+                found.append(_root(task, word, what, _PROVEN))
             elif worker in idle and not pool.leader.unread(worker) and not self._is_lost(task):
                 looks = _LOOKS
                 if kind == st.CLAIMED:
@@ -123,6 +131,17 @@ class Audit:
         for worker, tasks in waiting.items():
             found += self._missing(worker, tasks)
         return found
+
+    def _elsewhere(self, task: Task, handle: int, word: int) -> bool:
+        """Whether the worker that is said to have a root finishes others, and has not finished this one."""
+        if not self._alibis.elsewhere(Held(handle, task.id, task.attempt, word)):
+            return False
+        # The record of its end is read before it is taken out: in the other order here.
+        fence()
+        if self._pool.leader.unread(word >> 8):
+            return False
+        there = self._pool.dispatcher.inflight.get(task.id) is task and task.handle == handle
+        return there and self._pool.table.state[handle] == word and not self._is_lost(task)
 
     def _is_lost(self, task: Task) -> bool:
         """Whether its worker is dead, and the next one of that index has nothing to do with it."""
@@ -155,16 +174,21 @@ class Audit:
     # --- children -------------------------------------------------------------------------------------
 
     def _children(self, idle: set[int]) -> list[_Lost]:
-        """Return the published children whose thief is idle; home looks after all others."""
+        """Return the published children whose thief is idle or elsewhere; home looks after all others."""
         table, layout = self._pool.table, self._pool.layout
         found: list[_Lost] = []
         for home in range(layout.workers):
             own = layout.children_of(home)
             for handle, word in zip(own, table.state[own.start : own.stop].tolist(), strict=True):
                 thief = word >> 8
-                if word & 255 in _HELD and thief in idle:
-                    what = f"a child of worker {home} is in the hands of worker {thief}, which has nothing"
-                    found.append(_Lost(handle, table.ident[handle], 0, word, thief, _LOOKS, what))
+                if word & 255 not in _HELD or thief >= layout.workers:
+                    continue
+                held = Held(handle, table.ident[handle], 0, word)
+                what = f"a child of worker {home} is in the hands of worker {thief}, which has "
+                if self._alibis.elsewhere(held) and table.state[handle] == word:
+                    found.append(_Lost(*held, -1, _PROVEN, what + "finished roots since"))
+                elif thief in idle:
+                    found.append(_Lost(*held, thief, _LOOKS, what + "nothing"))
         return found
 
 

@@ -31,12 +31,13 @@ class Results:
         self._carried = carried
 
     def numbers(self) -> list[Any] | None:
-        """Return all values, if they are numbers, which nothing can go wrong with; else None."""
+        """Return all values, if they are numbers or tuples of them; else None."""
         values: list[Any] = []
+        load, mark = sealed.load_numbers, sealed.MARSHALLED
         for data in self._data:
-            if data[0] != sealed.MARSHALLED:
+            if data[0] != mark:
                 return None
-            values += sealed.load_numbers(data)
+            values += load(data)
         return values
 
     def rows(self) -> Iterator[Row]:

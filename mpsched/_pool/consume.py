@@ -103,8 +103,8 @@ def _results(
                 yield numbers
                 continue
             for row in results.rows():
-                if row.plain is not None:
-                    yield row.plain
+                if (harmless := row.harmless()) is not None:
+                    yield harmless
                     continue
                 for value, problem in results.each(row):
                     if problem is None:

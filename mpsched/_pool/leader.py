@@ -325,7 +325,8 @@ class Leader:
                         self._accept_plain(words)
                     count = len(words) // rec.HEAD_WORDS
                 else:
-                    records, head = reader.take(min(left, 512))
+                    most = min(left, 512)
+                    records, head = reader.take(most)
                     if not records:
                         reader.advance(head)
                         break
@@ -333,6 +334,8 @@ class Leader:
                     with COMPLETION:
                         self._accept_all(records)
                     count = len(records)
+                    if count < most:
+                        left = 0  # that was all
                 # crash-point: leader.accepted
                 reader.advance(head)
                 # crash-point: leader.advanced
@@ -389,25 +392,32 @@ class Leader:
 
     def _accept_all(self, records: list[rec.Record]) -> None:
         """Process records in order; those of neighbouring items of a map become one block."""
-        at = 0
-        while at < len(records):
-            ident, handle, kind, ns, payload, value = records[at]
-            at += 1
+        parts: list[tuple[int, bytes]] = []
+        piece = place = first = following = 0
+        for ident, handle, kind, ns, payload, value in records:
             if kind != rec.R_PART:
+                if parts:
+                    self._accept_parts(piece, place, first, parts)
+                    parts = []
                 self._accept(ident, handle, kind, ns, payload, value)
                 continue
-            start, stop = value & 0xFFFFFFFF, (value & 0xFFFFFFFF) + (value >> 32)
-            parts = [(stop - start, payload)]
-            while at < len(records):
-                following, _, kind, _, payload, value = records[at]
-                if following != ident or kind != rec.R_PART or value & 0xFFFFFFFF != stop:
-                    break
-                parts.append((value >> 32, payload))
-                stop += value >> 32
-                at += 1
-            task = self._pool.entries.placed[handle]
-            if task is not None and task.id == ident and task.run is not None:  # else late
-                task.run.deliver_parts(task, task.start + start, parts)
+            start, count = value & 0xFFFFFFFF, value >> 32
+            if parts and (start != following or ident != piece):
+                self._accept_parts(piece, place, first, parts)
+                parts = []
+            if not parts:
+                piece, place, first = ident, handle, start
+            parts.append((count, payload))
+            following = start + count
+        if parts:
+            self._accept_parts(piece, place, first, parts)
+
+    def _accept_parts(
+        self, ident: int, handle: int, start: int, parts: list[tuple[int, bytes]]
+    ) -> None:
+        task = self._pool.entries.placed[handle]
+        if task is not None and task.id == ident and task.run is not None:  # else late
+            task.run.deliver_parts(task, task.start + start, parts)
 
     def _accept(
         self, ident: int, handle: int, kind: int, ns: int, payload: float | bytes, value: int

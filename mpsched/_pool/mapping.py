@@ -222,8 +222,10 @@ class MapRun:
 
     def _pack(self, items: Sequence[Any]) -> Sealed:
         """Pickle items so that no two share anything that can be changed."""
-        if type(items) is range or sealed.all_plain(
-            itertools.chain.from_iterable(items) if self._star else items
+        if (
+            type(items) is range
+            or sealed.all_plain(itertools.chain.from_iterable(items) if self._star else items)
+            or all(map(sealed.constant, items))
         ):
             return Sealed(sealed.pack_plain(items), [], [])
         encode = self._pool.calls.encode

@@ -34,6 +34,7 @@ LARGE_FUNCTION_BYTES: Final = 1 << 20
 # A pickle of protocol 5 names a global with STACK_GLOBAL, right after its name: fresh (MEMOIZE), or
 # again (BINGET, LONG_BINGET). Such bytes may also be data; then a result is checked in vain. The
 # opcode stands first, because a single byte is searched for ten times as fast.
+_STACK_GLOBAL: Final = b"\x93"
 _NAMES_GLOBALS = re.compile(rb"\x93(?:(?<=\x94.)|(?<=h..)|(?<=j.....))", re.DOTALL)
 
 _PLAIN_FAILURES = (pickle.PicklingError, AttributeError, TypeError)
@@ -110,10 +111,21 @@ def encode_result(
     except BaseException as error:  # a `__reduce__` may even call sys.exit
         problem, cause = _explain(ResultEncodeError, obj, error, label)
         raise problem from cause
-    # Extension codes stand for globals as well; hardly any program has some.
-    if _NAMES_GLOBALS.search(data) or copyreg._extension_registry:  # type: ignore[attr-defined]  # noqa: SLF001
+    if (_STACK_GLOBAL in data or copyreg._extension_registry) and names_globals(data):  # type: ignore[attr-defined]  # noqa: SLF001
         _check(data, buffers, label)
     return data, buffers
+
+
+def names_globals(data: bytes) -> bool:
+    """Whether code of somebody else may run when a pickle is loaded.
+
+    False for nothing but builtin containers of plain values; seldom True for data that look alike.
+    """
+    # Most pickles do not even have the byte, and the code of expressions is cold.
+    if _STACK_GLOBAL in data and _NAMES_GLOBALS.search(data):
+        return True
+    # Extension codes stand for globals as well; hardly any program has some.
+    return bool(copyreg._extension_registry)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def decode(data: Buffer, buffers: Iterable[Buffer] = ()) -> Any:

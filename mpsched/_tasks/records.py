@@ -43,10 +43,10 @@ R_SPLIT: Final = 14  #      the chunk ends at `start` now; the rest goes back to
 R_READY: Final = 15  #      no task: the worker has run its initializer
 R_INIT_ERROR: Final = 16  # no task: it failed; payload, see failure.py
 
-_FETCH: Final = 1024
-"""Words of the ring that the reader fetches at once: as many as 256 records without a payload."""
 MASK64: Final = (1 << 64) - 1
 _WORD: Final = struct.Struct("=Q")
+_RECORD: Final = struct.Struct(f"={HEAD_WORDS}Q")
+_GAP: Final = (0,) * HEAD_WORDS
 _DOUBLE: Final = struct.Struct("=d")
 _CONSTANTS: Final = {R_NONE: None, R_TRUE: True, R_FALSE: False}
 
@@ -69,6 +69,9 @@ class ResultWriter:
 
     Args:
         wait: called with nothing while the ring is full; returns to try again.
+
+    Attributes:
+        largest: bytes of the largest payload that it takes; a larger one goes by a payload file.
     """
 
     __slots__ = (
@@ -84,6 +87,7 @@ class ResultWriter:
         "_tail",
         "_wait",
         "_words",
+        "largest",
     )
 
     def __init__(
@@ -99,6 +103,7 @@ class ResultWriter:
         self._head = base + R_HEAD
         self._tail = base + R_TAIL
         self._capacity = layout.result_words
+        self.largest = self._capacity * 8 // 4
         first = base + RESULT_HEADER
         self._ring = words[first : first + layout.result_words]
         self._first_byte = first * 8
@@ -109,11 +114,6 @@ class ResultWriter:
         # TAIL, whose only writer this is, and how far it may go as far as we know.
         self._at = int(words[self._tail])
         self._room_until = int(words[self._head]) + layout.result_words
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest payload that the ring takes; a larger one goes by a payload file."""
-        return self._capacity * 8 // 4
 
     def write(self, ident: int, handle: int, kind: int, ns: int, value: float = 0) -> None:
         """Append a record without a payload."""
@@ -150,10 +150,12 @@ class ResultWriter:
         size = len(payload)
         if size > self.largest:
             raise ValueError(f"a payload of {size} bytes; this ring takes {self.largest}")
-        need = HEAD_WORDS + (size + 7) // 8
-        position = self._at & (self._capacity - 1)
-        if position + need > self._capacity or self._at + need > self._room_until:
+        need = HEAD_WORDS + (size + 7 >> 3)
+        tail = self._at
+        position = tail & (self._capacity - 1)
+        if position + need > self._capacity or tail + need > self._room_until:
             position = self._reserve(need)
+            tail = self._at
         ring = self._ring
         ring[position] = ident
         ring[position + 1] = handle | kind << 24 | size << 32
@@ -162,10 +164,10 @@ class ResultWriter:
         at = (position + HEAD_WORDS) * 8
         self._bytes[at : at + size] = payload
         # crash-point: result.payload.words
-        self._at += need
+        self._at = tail = tail + need
         if WEAK:
             fence()
-        self._words[self._tail] = self._at
+        self._words[self._tail] = tail
         # crash-point: result.payload.tail
 
     def _reserve(self, need: int) -> int:
@@ -245,39 +247,30 @@ class ResultReader:
         Raises:
             Damaged: A record reaches beyond what was published.
         """
-        words, ring, mask = self._words, self._ring, self._capacity - 1
+        words, data, capacity = self._words, self._bytes, self._capacity
+        unpack, last = _RECORD.unpack_from, capacity - HEAD_WORDS
         head, tail = words[self._head], words[self._tail]
         if WEAK:
             fence()  # pairs with the one before the store of TAIL
         found: list[Record] = []
         payload: Any
-        heads: list[int] = []  # words of the ring from `base` on, fetched in one go
-        base = at = 0
         while head < tail and len(found) < limit:
-            position = head & mask
-            if at + HEAD_WORDS > len(heads) or base + at != position:
-                stop = min(position + _FETCH, position + (tail - head), self._capacity)
-                heads = ring[position:stop].tolist()
-                base, at = position, 0
-            ident = heads[at]
+            position = head & (capacity - 1)
+            if position > last and self._ring[position]:
+                raise self._damaged("its last record does not end in it")
+            ident, about, ns, value = unpack(data, position << 3) if position <= last else _GAP
             if not ident:
-                head += self._capacity - position
+                head += capacity - position
                 if head > tail:
                     raise self._damaged("a record without a task")
                 continue
-            try:
-                about, ns, value = heads[at + 1 : at + HEAD_WORDS]
-            except ValueError:
-                raise self._damaged("its last record does not end in it") from None
             size = about >> 32
             kind = (about >> 24) & 255
             head += HEAD_WORDS
-            at += HEAD_WORDS
             if size:
-                first = (position + HEAD_WORDS) * 8
-                payload = bytes(self._bytes[first : first + size])
+                first = (position + HEAD_WORDS) << 3
+                payload = bytes(data[first : first + size])
                 head += (size + 7) >> 3
-                at += (size + 7) >> 3
             else:
                 payload = plain_value(kind, value)
             found.append((ident, about & 0xFFFFFF, kind, ns, payload, value))
@@ -296,6 +289,8 @@ class ResultReader:
         if WEAK:
             fence()  # pairs with the one before the store of TAIL
         position = head & (capacity - 1)
+        if position + 1 < capacity and self._ring[position + 1] >> 32:
+            return [], head  # as in a map: do not fetch what follows for nothing
         count = min(limit * HEAD_WORDS, tail - head, (capacity - position) & -HEAD_WORDS)
         found = self._ring[position : position + count].tolist()
         # As long as none before it had a payload, every fourth word starts a record.

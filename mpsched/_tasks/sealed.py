@@ -3,11 +3,12 @@
 See README.md, "Sealed values". Pickled as one list, values would share what they refer to: a task
 that changes its item would change that of its neighbours, and a result would be what its object was
 when the last of the block was done. So whatever can be changed is pickled by itself, when it is
-taken; exact plain types travel as one list, which is much cheaper.
+taken, or copied; what nobody can change travels as one list, which is much cheaper.
 """
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import pickle
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -15,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from mpsched._tasks import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+_PLAIN: Final = codec.PLAIN_TYPES
+_LOOKED_INTO: Final = frozenset({tuple, list, dict, set})
+_TUPLES: Final = frozenset({tuple})
+_FEW: Final = 64
+"""Elements of a container that is looked into: with more, pickling it takes no longer than the look."""
 
 NUMBERS: Final = frozenset({type(None), bool, int, float})
 """Types of which `marshal` makes as little as pickle, in a third of the time when its code is cold."""
@@ -34,14 +41,76 @@ class Sealed(NamedTuple):
 
 
 def all_plain(values: Iterable[Any]) -> bool:
-    """Whether all values have exactly a plain type, so that nobody can change them."""
-    return set(map(type, values)) <= codec.PLAIN_TYPES
+    """Whether all values have exactly a plain type."""
+    return set(map(type, values)) <= _PLAIN
 
 
-def pack(values: Sequence[Any]) -> Sealed:
-    """Pickle a row of values, each plain or `Sealed`."""
-    if all_plain(values):
-        return Sealed(pickle.dumps((True, values), 5), [], [])
+def constant(value: Any) -> bool:
+    """Whether nobody can change it: it is plain, or a small tuple of such, or of tuples of such."""
+    kind = type(value)
+    return kind in _PLAIN or (kind is tuple and len(value) <= _FEW and _constants(value))
+
+
+def _constants(values: Iterable[Any]) -> bool:
+    """Whether all are plain, or small tuples of plain."""
+    for value in values:
+        kind = type(value)
+        if kind not in _PLAIN and not (
+            kind is tuple and len(value) <= _FEW and _PLAIN.issuperset(map(type, value))
+        ):
+            return False
+    return True
+
+
+def settle(value: Any) -> Any:
+    """Return a value that is not plain as nobody can change it any more, or None.
+
+    Itself if it is constant; a copy of a small list, dict or set of constants; None stands for all
+    others, which are to be sealed. Runs nothing of the user's.
+    """
+    kind = type(value)
+    if kind not in _LOOKED_INTO or len(value) > _FEW:
+        return None
+    # Copied before the look: another thread of the task may be changing it.
+    copy = value if kind is tuple else value.copy()
+    if not (_PLAIN.issuperset(map(type, copy)) or _constants(copy)):
+        return None
+    if kind is dict:
+        inside = copy.values()
+        if not (_PLAIN.issuperset(map(type, inside)) or _constants(inside)):
+            return None
+    return copy
+
+
+def pack_constants(values: list[Any]) -> bytes | None:
+    """Pack a row of which all values are constant; None if one is not."""
+    if NUMBERS.issuperset(map(type, values)):
+        return marshal.dumps(values, _MARSHAL)
+    types = set(map(type, values))
+    if not types <= _PLAIN:
+        if types == _TUPLES:
+            types = set(map(type, itertools.chain.from_iterable(values)))
+            if types <= NUMBERS:
+                return marshal.dumps(values, _MARSHAL)
+        if not types <= _PLAIN and not all(map(constant, values)):
+            return None
+    return pickle.dumps((True, values), 5)
+
+
+def pack_settled(values: list[Any]) -> bytes:
+    """Pack a row of which each value is plain, or what `settle` has returned."""
+    types = set(map(type, values))
+    if types == _TUPLES:
+        types = set(map(type, itertools.chain.from_iterable(values)))
+    if types <= NUMBERS:
+        return marshal.dumps(values, _MARSHAL)
+    return pickle.dumps((True, values), 5)
+
+
+def pack(values: list[Any]) -> Sealed:
+    """Pack a row of values, each plain, `Sealed`, or what `settle` has returned."""
+    if Sealed not in set(map(type, values)):
+        return Sealed(pack_settled(values), [], [])
     entries = []
     buffers: list[pickle.PickleBuffer] = []
     holds: list[Any] = []
@@ -56,19 +125,12 @@ def pack(values: Sequence[Any]) -> Sealed:
 
 
 def pack_plain(values: Sequence[Any]) -> bytes:
-    """Pickle a row whose values are plain, or tuples of plain ones."""
+    """Pickle a row whose values are plain, or tuples of plain ones, as the sequence that it is."""
     return pickle.dumps((True, values), 5)
 
 
-def pack_numbers(values: list[Any]) -> bytes:
-    """Marshal a row of which all types are in `NUMBERS`."""
-    return marshal.dumps(values, _MARSHAL)
-
-
-def load_numbers(data: bytes) -> list[Any]:
-    """Return the values of a row that `pack_numbers` has made: its first byte is `MARSHALLED`."""
-    values: list[Any] = marshal.loads(data)  # noqa: S302 - of our own worker, as all that is unpickled
-    return values
+load_numbers: Final[Callable[[bytes], list[Any]]] = marshal.loads
+"""Returns the values of a row that was marshalled: its first byte is `MARSHALLED`."""
 
 
 @final
@@ -95,6 +157,17 @@ class Row:
 
     def __len__(self) -> int:
         return len(self._entries if self.plain is None else self.plain)
+
+    def harmless(self) -> list[Any] | None:
+        """Return the values that `load` gives, all at once, if nothing can go wrong; else None."""
+        if self.plain is not None:
+            return self.plain
+        if self._buffers or any(codec.names_globals(data) for data, _count in self._entries):
+            return None
+        try:
+            return [pickle.loads(data) for data, _count in self._entries]
+        except Exception:  # an extension code that only its worker has: the error of that item
+            return None
 
     def load(self, index: int) -> Any:
         """Return one value, unpickled now.

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
+
+_TRACED_S = 5.0
+"""Seconds to wait for a debugger that has a dead child in its hands."""
 
 
 def available() -> bool:
@@ -35,12 +39,22 @@ def reap(pidfd: int) -> int | None:
     """Reap a child that has ended; return its status: the exit code, or minus the signal's number.
 
     None when somebody else has reaped it (`os.wait()` in user code, SIGCHLD ignored), or when it
-    is no child of this process: it has ended, how is not known.
+    is no child of this process, or when a debugger keeps it: it has ended, how is not known.
+
+    Raises:
+        RuntimeError: It has not ended.
     """
-    try:
-        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        return None
-    if found is None:
-        raise RuntimeError(f"reap() of a process that has not ended (pidfd {pidfd})")
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+    until = time.monotonic() + _TRACED_S
+    while True:
+        try:
+            found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if found is not None:
+            return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        if not ended(pidfd):
+            raise RuntimeError(f"reap() of a process that has not ended (pidfd {pidfd})")
+        # Whoever follows it (`strace -f`, a debugger) is told first, and its parent a moment later.
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.001)

@@ -55,6 +55,7 @@ class Chunk:
         "_progress",
         "_row",
         "_short",
+        "_singly",
         "_star",
         "_taken",
         "_words",
@@ -89,7 +90,8 @@ class Chunk:
         self._row = items
         self._short = False  # items take less than `short_s`: they are run in blocks
         self._block_size = _PROBE
-        self._plain = items.plain is not None  # so far: items and results that nobody can change
+        self._plain = True  # so far no result was sealed
+        self._singly = False  # there were results that can be changed: blocks would take them late
         self.end = len(items)
         self.base = 0
         self.values: list[Any] = []
@@ -116,7 +118,7 @@ class Chunk:
         self._look_ns = begun + _LOOK_NS
         now = begun
         while True:
-            if not self._plain:
+            if self._row.plain is None:
                 now = self._sealed(now)
             elif self._short:
                 now = self._blocks(now)
@@ -132,28 +134,31 @@ class Chunk:
         return now - begun
 
     def _sealed(self, now: int) -> int:
-        """Run items one by one that, or whose results, can be changed; returns the time."""
+        """Run sealed items one by one; returns the time."""
         worker = self._worker
-        words, unsent = worker.words, worker.block + lay.B_UNSENT
+        words, cancel, handle = worker.words, worker.table.cancel, self.handle
+        progress, unsent = self._progress, worker.block + lay.B_UNSENT
         flush_ns = int(worker.settings.flush_s * 1e9)
-        while not worker.table.cancel[self.handle]:
-            index = self.started
-            self.started = index + 1  # before the look at `end`: see split
+        clock = time.monotonic_ns
+        index = words[progress]
+        while not cancel[handle]:
+            words[progress] = index + 1  # before the look at `end`: see split
             if index >= self.end:
-                self.started = index
+                words[progress] = index
                 break
             self._one(index)
-            before, now = now, time.monotonic_ns()
+            index += 1
+            before, now = now, clock()
             if now - self._flushed_ns < flush_ns:
                 words[unsent] = 1
-            elif index + 1 < self.end:  # else the end of the piece tells
+            elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
         return now
 
     def _singles(self, now: int) -> int:
-        """Run plain items one by one, each with its word, while they are not short.
+        """Run items one by one, each with its word, while they are not short.
 
-        Returns the time. This is the loop of most maps.
+        Returns the time.
         """
         worker = self._worker
         words, cancel, handle = worker.words, worker.table.cancel, self.handle
@@ -176,10 +181,10 @@ class Chunk:
             except BaseException as problem:
                 self._failed(index, long.item_error(problem), row[index])
             else:
-                if type(value) not in plain_types:
-                    self._seal_one(index, value, row[index])
-                    return clock()
-                self.values.append(value)
+                if type(value) in plain_types:
+                    self.values.append(value)
+                else:
+                    self._take(index, value, row[index])
             index += 1
             before = now
             now = clock()
@@ -187,13 +192,13 @@ class Chunk:
                 words[unsent] = 1
             elif index < self.end:  # else the end of the piece tells
                 self._tell(now, now - before)
-            if now - before < short_ns and index >= first and not hot.forking:
+            if now - before < short_ns and index >= first and not (hot.forking or self._singly):
                 self._short = True
                 break
         return now
 
     def _blocks(self, now: int) -> int:
-        """Run plain items in blocks of `flush_s`, while they are short; returns the time.
+        """Run items in blocks of `flush_s`, while they are short; returns the time.
 
         Nothing is done for each item but to call the function. A block's results leave with its end.
         """
@@ -254,7 +259,7 @@ class Chunk:
                 if took > 2 * short_ns * (stop - start):
                     self._short = False
             start = words[progress]
-            if not (self._short and self._plain) or hot.forking:
+            if not self._short or self._singly or hot.forking:
                 self._short = False
                 break
         words[unsent] = len(self.values) > self.sent
@@ -285,12 +290,12 @@ class Chunk:
         worker.words[worker.block + lay.B_LEFT] = max(0, self.end - self.started)
 
     def _flush_plain(self) -> None:
-        """Publish results that are all plain; main thread. `flush`, for the common case."""
+        """Publish results of which none is sealed; main thread. `flush`, for the common case."""
         worker = self._worker
         results = worker.results
         with worker.write_lock:
             values = self.values[self.sent :] if self.sent else self.values
-            data = sealed.pack_plain(values)
+            data = sealed.pack_settled(values)
             if len(data) > results.largest:
                 self._flush_locked()
                 return
@@ -314,7 +319,7 @@ class Chunk:
             results = worker.results
             if self._plain and len(self.values) > self.sent:
                 values = self.values[self.sent :]
-                data = sealed.pack_plain(values)
+                data = sealed.pack_settled(values)
             if not values or len(data) > results.largest:
                 values, data = [], b""
                 self._flush_locked()
@@ -338,14 +343,22 @@ class Chunk:
         except BaseException as problem:
             self._failed(index, long.item_error(problem), item)
             return
+        self._take(index, value, item)
+
+    def _take(self, index: int, value: Any, item: Any) -> None:
+        """Take a result as it is now: the next item may change it."""
         if type(value) in codec.PLAIN_TYPES:
             self.values.append(value)
-        else:
-            self._seal_one(index, value, item)
-
-    def _seal_one(self, index: int, value: Any, item: Any) -> None:
-        """Pickle a result that can be changed, now: the next item may change it."""
-        self._plain = False
+            return
+        if self._plain:
+            settled = sealed.settle(value)
+            if settled is not None:
+                if settled is not value:
+                    self._singly = True
+                self.values.append(settled)
+                return
+            # Where one is not to be settled, the others are not either.
+            self._plain, self._singly = False, True
         try:
             one = deliver.seal(self._worker, value)
         except ResultEncodeError as problem:
@@ -359,17 +372,10 @@ class Chunk:
 
     def _send_block(self, start: int, fresh: list[Any]) -> None:
         """Publish the results of a block; main thread."""
-        types = set(map(type, fresh))
-        if types <= sealed.NUMBERS:
-            data = sealed.pack_numbers(fresh)
-        elif types <= codec.PLAIN_TYPES:
-            data = sealed.pack_plain(fresh)
-        else:
-            self._keep(start, fresh)
-            return
+        data = sealed.pack_constants(fresh)
         worker = self._worker
         results = worker.results
-        if len(data) <= results.largest:
+        if data is not None and len(data) <= results.largest:
             lock = worker.write_lock
             lock.acquire()
             try:
@@ -396,40 +402,30 @@ class Chunk:
         self.started = bad + 1
 
     def _take_fresh(self) -> None:
-        """Take the first plain results of the block that runs; write lock held.
+        """Take the first results of the block that runs while they are constant; write lock held.
 
-        Nobody can change them. The others are pickled by the main thread, after the block.
+        The others are copied or pickled by the main thread, after the block.
         """
         fresh, taken = self._fresh, self._taken
         upto = taken
-        while upto < len(fresh) and type(fresh[upto]) in codec.PLAIN_TYPES:
+        while upto < len(fresh) and sealed.constant(fresh[upto]):
             upto += 1
         # All or, without memory, none of them.
         self.values.extend(fresh[taken:upto])
         self._taken = upto
 
     def _keep(self, start: int, fresh: list[Any]) -> None:
-        """Take what a block has returned, pickled unless it is plain."""
+        """Take what a block has returned, constants as they are; main thread."""
         with self._worker.write_lock:
             taken, self._taken, self._fresh = self._taken, 0, []
-            if sealed.all_plain(fresh):
+            if all(map(sealed.constant, fresh)):
                 self.values.extend(fresh[taken:] if taken else fresh)
                 self._flush_locked()
                 return
-        self._plain = False
         row = self._row.plain
         assert row is not None
-        for offset, value in enumerate(fresh):
-            if offset < taken:
-                continue
-            try:
-                one = deliver.seal(self._worker, value)
-            except ResultEncodeError as problem:
-                self._failed(start + offset, problem, row[start + offset])
-            else:
-                self.values.append(one)
-                if one.buffers:
-                    self.flush()
+        for offset in range(taken, len(fresh)):
+            self._take(start + offset, fresh[offset], row[start + offset])
 
     def _failed(self, index: int, problem: BaseException, item: Any) -> None:
         args = item if self._star and item is not None else (item,)

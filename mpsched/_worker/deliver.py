@@ -67,7 +67,9 @@ def seal(worker: Worker, value: Any) -> Sealed:
     Raises:
         ResultEncodeError: it cannot be pickled.
     """
-    return Sealed(*_encoded(worker, value))
+    if "mpsched._shm.references" in sys.modules:
+        return Sealed(*_encoded(worker, value))
+    return Sealed(*codec.encode_result(value, worker.settings.payload_bytes), [])
 
 
 def part(worker: Worker, ident: int, handle: int, start: int, values: list[Any]) -> None:

@@ -115,16 +115,18 @@ class Handle(Generic[T]):
             WorkerDied: The worker that ran it is gone.
             RecursionTooDeep: Joins are nested deeper than the stack goes.
         """
+        # Calls of `stack.pop` and of `fn` are quicker on 3.11 than those of `pop` and of `self._fn`.
         try:
-            top = pop()
+            top = stack.pop()
             if top is not self:
                 push(top)
                 return self._join()
             below = stack[-1]
         except IndexError:  # the helper has the floor in its hand
             return self._join()
+        fn = self._fn
         try:
-            value: T = self._fn(self._x, *self._rest) if self._rest else self._fn(self._x)
+            value: T = fn(self._x, *self._rest) if self._rest else fn(self._x)
         except BaseException as problem:
             if type(self._fn) is not away.Away:  # else an outcome that was asked for again
                 # First of all: there may be no room on the stack for the call that follows.

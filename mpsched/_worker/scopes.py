@@ -1,4 +1,4 @@
-"""`scope` and `join_all`: children that are finished where a block ends. See README.md, "Fork-join"."""
+"""`scope`: children that are finished where a block ends. See README.md, "Fork-join"."""
 
 # ruff: noqa: SLF001 - the slots of a handle belong to all of fork-join, and to nobody else
 from __future__ import annotations
@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from mpsched._tasks import failure
-from mpsched._worker import away, hot, long
+from mpsched._worker import away, hot
 from mpsched._worker.away import Away
 from mpsched.errors import TaskCancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from mpsched._worker.hot import Handle
@@ -148,41 +148,3 @@ def cancel(handle: Handle[Any]) -> bool:
         return True
     record = handle._fn
     return type(record) is Away and away.cancel_published(record, why)
-
-
-def join_all(*calls: Iterable[Any]) -> tuple[Any, ...]:
-    """Run several calls, each `(function, *arguments)`, as children, and return their values in order.
-
-    Raises:
-        BaseException: The first failure in the order of the calls, when all have ended.
-        TypeError: A call is not such a tuple.
-    """
-    plans: list[tuple[Any, ...]] = []
-    for number, call in enumerate(calls):
-        plan = tuple(call) if isinstance(call, (tuple, list)) else ()
-        if not plan or not callable(plan[0]):
-            raise TypeError(
-                f"join_all takes calls as tuples (function, *arguments), but argument {number} is "
-                f"{call!r}"
-            )
-        plans.append(plan)
-    if hot.may_fork() and not long.streaming:
-        # The first one last: it is the newest then, and is called next, as in the sequential program.
-        handles = [hot.spawn(*plan) for plan in plans[1:] + plans[:1]]
-        handles = handles[-1:] + handles[:-1]
-    else:
-        handles = [hot.spawn(*plan) for plan in plans]
-    values: list[Any] = [None] * len(handles)
-    failures: dict[int, BaseException] = {}
-    for number in (0, *range(len(handles) - 1, 0, -1)) if handles else ():
-        try:
-            values[number] = handles[number].join()
-        except BaseException as problem:
-            if is_interrupt(problem, handles[number]):
-                ask_to_stop(handles)
-                raise
-            failures[number] = problem
-    if failures:
-        first, *others = [failures[number] for number in sorted(failures)]
-        raise failure.with_siblings(first, others)
-    return tuple(values)

@@ -429,6 +429,7 @@ def test_failures_of_jobs_are_logged_with_their_traceback(
         assert isinstance(handle.exception(HANG_S), KeyError)
         del handle
         sched.close()
+        wait_until(lambda: caplog.records, "the log record")
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert "bad job" in record.getMessage()

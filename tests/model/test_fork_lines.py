@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mpsched._worker import away, hot
+from mpsched._worker import away, hot, together
 from mpsched._worker.hot import spawn
+from mpsched._worker.together import join_all
 from tests.support.forking import Elsewhere, root
 from tests.support.lines import Paused, before_lines
 
@@ -92,6 +93,8 @@ class Run:
 
 MAIN: Final = (
     hot.Handle.join,
+    together.join_all,
+    together._go_on,
     away.join,
     away.leftover,
     away.newest,
@@ -130,11 +133,18 @@ def stale_below(run: Run) -> None:
     run.ended("c", "c1", "c2")
 
 
+def all_together(run: Run) -> None:
+    """Of which some leave children open, the last one among them."""
+    assert join_all((run.forgetful, "a"), (run.leaf, "b"), (run.forgetful, "c")) == ("a", "b", "c")
+    run.ended("a", "a1", "a2", "b", "c", "c1", "c2")
+
+
 PROGRAMS: Final[list[tuple[Callable[[Run], None], str]]] = [
     (lifo, "a b b1 b2"),
     (fifo, "a a1 a2 b"),
     (left_open, "a b b1 b2 c"),
     (stale_below, "a b c c1 c2"),
+    (all_together, "a a1 a2 b c c1 c2"),
 ]
 
 
@@ -280,10 +290,18 @@ def _takes_what_is_newest(handle: hot.Handle[Any]) -> Any:
     return fn(x, *rest)
 
 
+def _leaves_open(
+    handles: list[hot.Handle[Any]], values: list[Any], _error: object, _below: object
+) -> tuple[Any, ...]:
+    """Join what is left of calls that were made together, and nothing that they have left open."""
+    return (*values, *[handle.join() for handle in handles[len(values) :]])
+
+
 MUTANTS: Final[list[tuple[Any, str, Callable[..., Any], Callable[[Run], None], str]]] = [
     (away.Away, "outcome", _takes_no_notice, fifo, "a a1 a2 b"),
     (away, "_oldest_after", _looks_at_no_record, left_open, "a b b1 b2 c"),
     (away, "join", _takes_what_is_newest, fifo, "a a1 a2 b"),
+    (together, "_go_on", _leaves_open, all_together, "a a1 a2 b c c1 c2"),
 ]
 
 

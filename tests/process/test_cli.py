@@ -53,7 +53,7 @@ def test_cli_failures_are_rows_and_the_run_goes_on(folder: Path) -> None:
     """An exception, an exit, a crash, a time limit and bytes are error rows; status 1."""
     inputs = ["ok", "raise", "exit", "crash", "hang", "bytes", "fine"]
     result = run_command(
-        folder, "map", "work.py:fails", *inputs, "--timeout", "1", "--retries", "1"
+        folder, "map", "work.py:fails", *inputs, "--timeout", "3", "--retries", "1"
     )
     assert result.rc == 1, result.err
     rows = result.rows

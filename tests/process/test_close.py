@@ -48,7 +48,7 @@ def test_close_names_each_task_once(two: mpsched.WorkStealingExecutor, tmp_path:
     wait_for_holders(tmp_path, "rude", "polite")
     waiting = [two.options(name=f"w{n}").submit(calls.identity, n) for n in range(30)]
     # (The polite one has to get a core before it is ended, too.)
-    report = two.close(timeout=BOUND_S, kill_after=10 * BOUND_S)
+    report = two.close(timeout=BOUND_S, kill_after=20 * BOUND_S)
     assert report.seconds < MOST_S
     assert polite.result(0) == "asked"
     error = rude.exception(0)

@@ -90,7 +90,11 @@ def several(rng: random.Random, folder: Path) -> int:
 
 def test_crash_points_several_at_once_lose_nothing(rng: random.Random, tmp_path: Path) -> None:
     """Who recovers is struck as well: four faults in one pool, a few times."""
-    assert sum(several(rng, tmp_path / str(number)) for number in range(4))
+    struck = number = 0
+    while number < 4 or not struck:  # who comes to which point is nobody's plan
+        assert number < 40, "nothing was struck"
+        struck += several(rng, tmp_path / str(number))
+        number += 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from tests.support import crash_calls as calls
 from tests.support.pools import (
     DEADLINE_S,
     alive,
-    all_pids,
     assert_full_width,
     holders,
     kill,
@@ -86,7 +85,7 @@ def test_task_that_ends_its_process_fails_with_the_exact_status(
 def test_death_of_an_idle_worker_is_not_seen_by_anybody() -> None:
     """Kill all workers while they sleep, again and again: the next task just runs."""
     with pool(2) as ex:
-        before = set(all_pids(ex))
+        before = set(pids(ex))
         for number in range(15):
             assert ex.submit(calls.identity, number).result(DEADLINE_S) == number
             for pid in pids(ex):
@@ -98,7 +97,7 @@ def test_death_of_an_idle_worker_is_not_seen_by_anybody() -> None:
 def test_pool_is_at_full_width_again_without_any_task(tmp_path: Path) -> None:
     """Killed idle workers are replaced at once, not when work comes."""
     with pool(3) as ex:
-        before = all_pids(ex)
+        before = pids(ex)
         ex.submit(calls.identity, 0).result(DEADLINE_S)
         for pid in before:
             kill(pid)
@@ -280,7 +279,7 @@ def test_pool_that_is_dropped_while_workers_die_ends(rng: random.Random) -> None
     """Nobody holds the executor any more; its work is still done, and nothing of it is left."""
     ex = mpsched.WorkStealingExecutor(2)
     futures = [ex.submit(calls.nap, 0.002) for _ in range(100)]
-    victims = all_pids(ex)
+    victims = pids(ex)
     pool_behind = ex._pool
     del ex
     for pid in victims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
@@ -13,7 +14,7 @@ import pytest
 import mpsched
 from mpsched._pool.core import Pool
 from mpsched._tasks import state as st
-from mpsched.errors import MpschedError, WorkerDied
+from mpsched.errors import MpschedError, PoolFailed, WorkerDied
 from tests.support import crash_calls, fork_deaths
 from tests.support.damage import damaged
 from tests.support.pools import DEADLINE_S, pool, release, wait_for_holders
@@ -122,6 +123,29 @@ def test_damage_of_open_work_ends_in_errors_or_is_harmless(
     """Each future has its own result, or an error that says something; the pool ends."""
     with caplog.at_level(logging.CRITICAL):
         print(damage_open_work(what, seed))
+
+
+def test_damage_of_who_runs_a_root_is_found_under_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said to run in a worker that is never idle, and runs other roots all the time."""
+    monkeypatch.setattr("mpsched._pool.audit._EVERY_S", 0.1)
+    with pool(2) as ex:
+        inner = ex._pool
+        assert isinstance(inner, Pool)
+        held = ex.submit(crash_calls.hold, str(tmp_path), "held")
+        wait_for_holders(tmp_path, "held")
+        (task,) = inner.dispatcher.inflight.values()
+        state, worker = st.parts(inner.table.state[task.handle])
+        assert state == st.RUNNING
+        inner.table.state[task.handle] = st.word(st.RUNNING, 1 - worker)
+        until = time.monotonic() + 3 * DEADLINE_S
+        with contextlib.suppress(PoolFailed):
+            while not held.done():
+                assert time.monotonic() < until, "nobody has found it"
+                wait([ex.submit(crash_calls.nap, 0.002) for _ in range(20)])
+        assert "finished others since" in problem_of(held, None, sure=True)
+        assert ex.state == "failed"
 
 
 def test_damage_of_a_childs_state_ends_the_worker_that_waits_for_it(tmp_path: Path) -> None:

@@ -63,12 +63,12 @@ def test_events_name_retries_and_poison(tmp_path: Path) -> None:
         bad = view.submit(calls.die, "_exit 7")
         assert isinstance(bad.exception(DEADLINE_S), mpsched.errors.WorkerDied)
         assert "attempt 3 of 3" in str(bad.exception())
+        wait_until(lambda: len(of_kind(seen, "died")) == 3, "three deaths")
         assert [event.attempt for event in of_kind(seen, "retried")] == [2, 3]
         (poison,) = of_kind(seen, "poison")
         assert (poison.name, poison.attempt) == ("bad", 3)
         assert "exit code 7" in poison.why
         assert len({event.task_id for event in seen if event.task_id is not None}) == 1
-        wait_until(lambda: len(of_kind(seen, "died")) == 3, "three deaths")
 
 
 def test_events_tell_of_a_retried_exception_in_one_line() -> None:

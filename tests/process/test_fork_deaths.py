@@ -88,6 +88,7 @@ def test_fork_next_attempt_starts_after_the_last_instant_of_the_old_children(
         view = ex.options(retries=1, grace=DEADLINE_S if heed else 0.5)
         root = view.submit(calls.ticking, str(log), str(tmp_path), heed=heed)
         found = wait_for_holders(tmp_path, "child", "home")
+        wait_until(lambda: log.read_text().count("child 1 ") > 1, "its ticks")
         assert kill(found["home"])
         assert root.result(DEADLINE_S) == 2
         old = [int(when) for name, number, when in lines(log) if (name, number) == ("child", "1")]
@@ -124,6 +125,7 @@ def test_fork_what_is_below_a_dead_child_is_ended_after_a_grace(tmp_path: Path, 
     with pool(3) as ex:
         root = ex.options(retries=1).submit(calls.above_middle, str(log), str(tmp_path))
         found = wait_for_holders(tmp_path, "middle", "leaf")
+        wait_until(lambda: "leaf " in log.read_text(), "its first tick")
         if stop:
             kill(found["leaf"], signal.SIGSTOP)
             wait_until(lambda: crash_calls.is_stopped(found["leaf"]), "its stop")

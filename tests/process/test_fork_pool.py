@@ -119,7 +119,7 @@ def test_fork_pool_shared_arrays_that_children_make_arrive() -> None:
 def test_fork_pool_thieves_keep_shared_arrays_for_further_children() -> None:
     """An array of many children is mapped once; who has no more of them lets it go."""
     # So patient that nobody gives up while home has more of them.
-    patient = Settings(patience_s=0.1, park_first_s=0.1)
+    patient = Settings(patience_s=2.5, park_first_s=2.5)
     with pool(3, settings=patient) as ex:
         array = mpsched.shared_array(100)
         kept = run(ex, forkcalls.blocks_kept_elsewhere, array, 10)

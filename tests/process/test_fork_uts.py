@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NODES_OF_T3 = 4_112_897
 WIDTH_OF_T3 = 2_000
 # Scopes nest through C on 3.12, which does not nest as deep as T3 is.
-ORDERS = ("lifo", "fifo", *([] if sys.version_info[:2] == (3, 12) else ["scope"]))
+ORDERS = ("lifo", "fifo", "together", *([] if sys.version_info[:2] == (3, 12) else ["scope"]))
 
 
 def count(workers: int, width: int, order: str, keys: Any) -> int:

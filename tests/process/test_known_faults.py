@@ -12,7 +12,7 @@ import pytest
 
 from mpsched.errors import RecursionTooDeep
 from tests.support import crash_calls, fault_calls as calls
-from tests.support.pools import DEADLINE_S, all_pids, kill, pids, pool
+from tests.support.pools import DEADLINE_S, kill, pids, pool
 from tests.support.scripts import run_script
 
 
@@ -54,7 +54,7 @@ def test_fault_many_submits_from_several_threads_fill_nothing_up(tmp_path: Any) 
 def test_fault_waiting_for_tasks_in_tasks_never_deadlocks(workers: int) -> None:
     """On any number of workers, of which none is added."""
     with pool(workers) as ex:
-        before = all_pids(ex)
+        before = pids(ex)
         assert ex.submit(calls.fib, ex, 14).result(DEADLINE_S) == 377
         assert ex.submit(calls.chain, ex, 2_000).result(DEADLINE_S) == 2_000
         assert ex.submit(calls.even, ex, 300).result(DEADLINE_S)

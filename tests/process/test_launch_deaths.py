@@ -130,13 +130,14 @@ def test_orphans_that_this_process_adopts_are_reaped(method: str) -> None:
     """Number 1 of a container adopts the workers of a dead template: none stays a zombie."""
     prctl = ctypes.CDLL(None).prctl
     set_child_subreaper = 36
+    others = children_of(os.getpid())
     assert prctl(set_child_subreaper, 1, 0, 0, 0) == 0
     try:
         with Launched(method, "idle") as launched:
             launched.start(*((index, 0) for index in range(3)))
             os.kill(launched.launcher.template_pid, signal.SIGKILL)  # type: ignore[attr-defined]
             launched.wait(TemplateDied)
-            assert children_of(os.getpid()) == []
+            assert {*children_of(os.getpid())} <= {*others}
     finally:
         prctl(set_child_subreaper, 0, 0, 0, 0)
 

@@ -251,14 +251,16 @@ def test_task_that_asks_for_too_much_memory_fails_alone() -> None:
         assert pids(ex) == process
 
 
-def test_leftover_threads_slow_spawns_only_while_they_live() -> None:
+def test_leftover_threads_slow_spawns_only_while_they_live(tmp_path: Path) -> None:
     """Spawns and joins ask which thread they are in until a root begins that finds none."""
     with pool(1) as ex:
         for _ in range(3):
             assert ex.submit(calls.spawns_in_a_thread).result(DEADLINE_S) == (True, 12)
             assert ex.submit(calls.asks_for_threads).result(DEADLINE_S) == (False, 7)
-        ex.submit(calls.leave_a_thread, 0.3).result(DEADLINE_S)
+        go = tmp_path / "go"
+        ex.submit(calls.leave_a_thread_until, str(go)).result(DEADLINE_S)
         assert ex.submit(calls.asks_for_threads).result(DEADLINE_S) == (True, 7)
+        go.touch()
         wait_until(
             lambda: ex.submit(calls.asks_for_threads).result(DEADLINE_S) == (False, 7), "its end"
         )

@@ -232,7 +232,7 @@ def test_close_with_a_bound_ends_whatever_runs(tmp_path: Path) -> None:
         polite = ex.submit(calls.until_asked, str(tmp_path), "polite")
         found = wait_for_holders(tmp_path, "rude", "polite")
         waiting = [ex.submit(calls.identity, n) for n in range(5000)]
-        report = ex.close(timeout=0.0, cancel_pending=True, kill_after=1.0)
+        report = ex.close(timeout=0.0, cancel_pending=True, kill_after=4.0)
         assert ex.state == "terminated"
         assert polite.result(DEADLINE_S) == "asked"
         assert rude.exception(DEADLINE_S) is not None

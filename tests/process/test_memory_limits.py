@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import signal
+import subprocess
 import time
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,12 +32,10 @@ from tests.support.pools import (
     wait_until,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MB = 1 << 20
 SWOLLEN = 300  # far above what a worker has by itself, in MB
 HARD = 150 * MB
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 
 def limit(start_method: str) -> int:
@@ -255,3 +257,22 @@ def test_memory_limits_refuse_values_that_make_no_sense(name: str, bad: Any) -> 
         mpsched.WorkStealingExecutor(1, **{name: bad})
     with pytest.raises(ValueError, match="must not exceed max_rss_hard"):
         mpsched.WorkStealingExecutor(1, max_rss=3 * MB, max_rss_hard=2 * MB)
+
+
+def test_memory_workers_go_before_the_program(start_method: str, tmp_path: Path) -> None:
+    """The kernel ends a worker first, also a later one; what a task starts may have its own way."""
+    if not os.access(OOM_SCORE, os.W_OK):
+        pytest.skip("the kernel keeps no scores here")
+    own = int(OOM_SCORE.read_text())
+    with pool(2, start_method) as ex:
+        assert_full_width(ex, tmp_path)
+        workers = pids(ex)
+        scores = [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in workers]
+        os.kill(workers[0], signal.SIGKILL)
+        assert_full_width(ex, tmp_path)
+        (new,) = {*pids(ex)} - {*workers}
+        scores.append(Path(f"/proc/{new}/oom_score_adj").read_text())
+        assert [int(score) for score in scores] == [min(own + 500, 1000)] * 3
+        lowered = f"echo {own} > {OOM_SCORE} && cat {OOM_SCORE}"
+        assert int(ex.run(subprocess.check_output, ["sh", "-c", lowered])) == own
+    assert int(OOM_SCORE.read_text()) == own

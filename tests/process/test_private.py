@@ -11,7 +11,15 @@ import pytest
 
 from mpsched import shared_array
 from tests.support import crash_calls as calls
-from tests.support.pools import DEADLINE_S, pids, pool, release, template_of, wait_for_holders
+from tests.support.pools import (
+    DEADLINE_S,
+    assert_full_width,
+    pids,
+    pool,
+    release,
+    template_of,
+    wait_for_holders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +34,7 @@ def busy(start_method: str, tmp_path: Path) -> Iterator[list[int]]:
     """The processes of a pool with everything in use: payloads, a shared array, results on their way."""
     numpy = pytest.importorskip("numpy")
     with pool(2, start_method) as ex:
+        assert_full_width(ex, tmp_path)  # who still imports has the modules' files open
         array = shared_array(100, "f8", fill=1.0)
         value = ex.submit(calls.echo, numpy.zeros(LARGE // 8)).result(DEADLINE_S)
         assert value.nbytes == LARGE

@@ -38,6 +38,7 @@ def test_spares_run_what_waits_while_all_workers_block(start_method: str, tmp_pa
         assert ex.submit(calls.index).result(DEADLINE_S) == 1
         assert not root.done()
         wait_until(lambda: len(pids(ex)) == 2, "the process of the spare")
+        wait_until(lambda: ex.stats().workers[1].executed, "its count")
         stats = ex.stats()
         assert [worker.index for worker in stats.workers] == [0, 1]
         assert stats.workers[1].executed == 1

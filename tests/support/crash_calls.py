@@ -478,13 +478,6 @@ def swell(megabytes: int, folder: str, name: str) -> str:
     return name if held else ""
 
 
-def swell_first_to_go(megabytes: int, log: str, folder: str) -> int:
-    """As `swell_once`, and the first attempt has the kernel end this process before any other."""
-    if attempt() == 1:
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    return swell_once(megabytes, log, folder)
-
-
 def swell_once(megabytes: int, log: str, folder: str) -> int:
     """Hold memory for ever in the first attempt; note when later ones begin and end."""
     number = attempt()

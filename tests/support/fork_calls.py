@@ -252,6 +252,10 @@ def uts(node: bytes, order: str, keys: NDArray[np.uint64], table: NDArray[np.uin
         with mpsched.scope() as s:
             handles = [s.spawn(uts, child, order, keys, table) for child in below(node)]
         return found + sum(handle.result() for handle in handles)
+    if order == "together":
+        calls = [(uts, child, order, keys, table) for child in below(node)]
+        counts: tuple[int, ...] = mpsched.join_all(*calls)
+        return found + sum(counts)
     handles = [mpsched.spawn(uts, child, order, keys, table) for child in below(node)]
     if order == "lifo":
         handles.reverse()

@@ -273,6 +273,14 @@ def leave_a_thread(seconds: float) -> int:
     return os.getpid()
 
 
+def leave_a_thread_until(path: str) -> int:
+    """As `leave_a_thread`; it ends when there is such a file."""
+    from tests.support import crash_calls
+
+    threading.Thread(target=crash_calls.wait_for_file, args=(Path(path),)).start()
+    return os.getpid()
+
+
 def exit_in_a_thread() -> int:
     thread = threading.Thread(target=sys.exit, args=(3,))
     thread.start()

@@ -24,6 +24,16 @@ _LIMITS = {
 }
 
 
+def kills_in(folder: Path) -> int | None:
+    """How many processes of a group the kernel has ended for memory; None where it does not count."""
+    for name in ("memory.events", "memory.oom_control"):
+        if (folder / name).exists():
+            counters = dict(map(str.split, (folder / name).read_text().splitlines()))
+            if "oom_kill" in counters:
+                return int(counters["oom_kill"])
+    return None
+
+
 @contextmanager
 def memory_group(limit: int) -> Iterator[Path]:
     """A group below this process's own; who writes its pid into `cgroup.procs` there is in it.

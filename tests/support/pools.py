@@ -70,15 +70,17 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
 
 
 def pids(ex: mpsched.WorkStealingExecutor) -> list[int]:
-    """Return the process of each worker."""
-    return [worker.pid for worker in ex.stats().workers]
+    """Return the process of each worker; waits for those of a pool that was just made.
 
+    Those of spares follow, 0 for one that has left.
+    """
+    width = ex._pool.width
 
-def all_pids(ex: mpsched.WorkStealingExecutor) -> list[int]:
-    """Wait until each worker has a process; return them."""
-    return wait_until(  # type: ignore[no-any-return]
-        lambda: (found := pids(ex)) and all(found) and found, "a process of each worker"
-    )
+    def found() -> list[int] | None:
+        numbers = [worker.pid for worker in ex.stats().workers]
+        return numbers if all(numbers[:width]) or ex.state != "accepting" else None
+
+    return wait_until(found, "a process of each worker")  # type: ignore[no-any-return]
 
 
 def alive(pid: int) -> bool:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import mpsched
+from tests.support.gates import wait_until
 from tests.support.tasks import cpu
 
 if TYPE_CHECKING:
@@ -147,6 +148,19 @@ def until_asked(marks: Array, index: int) -> bool:
     task = mpsched.current_task()
     assert task is not None
     return task.wait_cancelled(60)
+
+
+def meet_one(active: Array, seen: Array) -> int:
+    """Count this worker in, wait until two are in and both have seen it, count it out. In a worker."""
+    worker = mpsched.current_worker()
+    assert worker is not None
+    active[worker.index] = 1
+    wait_until(lambda: active.sum() >= 2, "another worker")
+    now = int(active.sum())
+    seen[worker.index] = 1
+    wait_until(lambda: seen.sum() >= 2, "the other one's look")
+    active[worker.index] = 0
+    return now
 
 
 def hold_one_more(active: Array, seconds: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
 from benchmarks import peers, suite_faults
@@ -42,5 +44,27 @@ def test_suite_faults_measures_a_pool() -> None:
         assert all(taken > 0 for taken in suite_faults.recoveries(run, busy=False))
         assert all(taken > 0 for taken in suite_faults.recoveries(run, busy=True))
         assert suite_faults.survived(run) == 100
+    finally:
+        run.close()
+
+
+def test_lost_task_whose_future_never_ends_makes_a_pool_unfit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That its waiting came to an end is not that it has failed."""
+    monkeypatch.setattr(suite_faults, "LOST_S", 0.01)
+    lost: Future[None] = Future()
+    with pytest.raises(peers.Unfit, match="never ends"):
+        suite_faults.has_failed(lost)
+    lost.set_exception(TimeoutError("its worker was killed"))
+    suite_faults.has_failed(lost)
+
+
+def test_recoveries_of_a_slow_pool_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample has an end before it counts as hanging; one kill is measured at least."""
+    monkeypatch.setattr(suite_faults, "KILLS_S", 0.0)
+    run = Run("mpsched", workers=1)
+    try:
+        assert len(suite_faults.recoveries(run, busy=False)) == 1
     finally:
         run.close()

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import harness, peers, suite_pool
 from benchmarks.__main__ import main
+from benchmarks.calm import Sample
 from benchmarks.harness import Gap, Measure, Row, Run, Target
 from benchmarks.suites import SUITES
 
@@ -28,15 +29,15 @@ def test_collect_takes_each_system_in_each_round() -> None:
     """Samples of the systems alternate, and each system's median, lowest and highest are kept."""
     order: list[str] = []
 
-    def take(_: Measure, system: str) -> float:
+    def take(_: Measure, system: str) -> Sample:
         order.append(system)
-        return float(len(order))
+        return Sample(float(len(order)), len(order) / 100)
 
     rows = list(harness.collect(measure("a", "b"), ("a", "b"), 3, take, lambda _: None))
     assert order == ["a", "b"] * 3
     assert rows == [
-        Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0),
-        Row("pool", "a measure", "b", 4.0, "tasks/s", 2.0, 6.0),
+        Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0, stolen=0.05),
+        Row("pool", "a measure", "b", 4.0, "tasks/s", 2.0, 6.0, stolen=0.06),
     ]
 
 
@@ -45,9 +46,9 @@ def test_collect_leaves_out_a_system_that_failed() -> None:
     gap = Gap("a measure", "b", missing=True, why="not installed")
     order: list[str] = []
 
-    def take(_: Measure, system: str) -> float | Gap:
+    def take(_: Measure, system: str) -> Sample | Gap:
         order.append(system)
-        return gap if system == "b" else 1.0
+        return gap if system == "b" else Sample(1.0, 0.0)
 
     outcomes = list(harness.collect(measure("a", "b"), ("a", "b"), 2, take, lambda _: None))
     assert order == ["a", "b", "a"]
@@ -55,8 +56,8 @@ def test_collect_leaves_out_a_system_that_failed() -> None:
 
 
 def test_rows_have_the_documented_keys() -> None:
-    """What `--json` writes can be read back, with seven keys and what it was taken on."""
-    row = Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0)
+    """What `--json` writes can be read back, with eight keys and what it was taken on."""
+    row = Row("pool", "a measure", "a", 3.0, "tasks/s", 1.0, 5.0, stolen=0.25)
     (read,) = json.loads(harness.as_json([row], "a machine"))
     assert read == {
         "suite": "pool",
@@ -66,6 +67,7 @@ def test_rows_have_the_documented_keys() -> None:
         "unit": "tasks/s",
         "low": 1.0,
         "high": 5.0,
+        "stolen": 0.25,
         "machine": "a machine",
     }
 
@@ -76,6 +78,10 @@ def test_rows_that_were_taken_before_are_read_again() -> None:
     assert harness.from_json(harness.as_json(rows, "a machine")) == [
         (row, "a machine") for row in rows
     ]
+    older = json.loads(harness.as_json(rows, "a machine"))
+    for entry in older:
+        del entry["stolen"]  # rows from before it was measured
+    assert harness.from_json(json.dumps(older)) == [(row, "a machine") for row in rows]
     for text in ('[{"suite": "pool"}]', "[3]", "3"):
         with pytest.raises(ValueError, match="no rows of a benchmark"):
             harness.from_json(text)
@@ -162,3 +168,12 @@ def test_suite_pool_reaches_for_every_figure() -> None:
     """Each figure that the pool promises is asked for."""
     targets = [target for one in SUITES["pool"].measures for target in one.targets]
     assert len(targets) == 18
+
+
+def test_plain_processes_map_in_order_and_end() -> None:
+    """The yardstick of equal items gives what a pool would."""
+    plain = peers.Plain(2)
+    assert plain.map(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
+    assert plain.results([plain.submit(abs, -number) for number in range(3)]) == [0, 1, 2]
+    plain.close()
+    assert all(process.exitcode == 0 for process in plain._processes)

@@ -212,3 +212,56 @@ def test_audit_forgets_what_was_well_in_between(quiet: QuietPool) -> None:
         looks(audit, 1)
         say(quiet, 0, lay.AWAKE)
         looks(audit, 1)
+
+
+def told(quiet: QuietPool, worker: int, executed: int) -> None:
+    """Have a worker say how many roots it has finished."""
+    quiet.segment.words[quiet.layout.block(worker) + lay.B_EXECUTED] = executed
+
+
+def test_audit_finds_what_a_busy_worker_is_said_to_run(quiet: QuietPool) -> None:
+    """One that goes on finishing other roots is not inside of this one, nor of a child."""
+    dispatch(quiet, 1)
+    handle = claimed_by(quiet, 0)
+    quiet.table.state[handle] = st.word(st.RUNNING, 0)
+    audit = Audit(quiet.as_pool)
+    for executed in (5, 9, 40, 40, 40):
+        told(quiet, 0, executed)
+        looks(audit, 1)
+    told(quiet, 0, 41)
+    with pytest.raises(Damaged, match=r"worker 0, which has finished others since"):
+        looks(audit, 1)
+
+
+def test_audit_finds_a_child_that_a_busy_thief_is_said_to_run(quiet: QuietPool) -> None:
+    """A thief finishes no root before the child that it has."""
+    dispatch(quiet, 1)
+    claimed_by(quiet, 0)
+    say(quiet, 1, lay.AWAKE)
+    (child, *_) = quiet.layout.children_of(0)
+    raw = memoryview(quiet.segment.words)[quiet.layout.state :]
+    raw[child] = st.word(st.RUNNING, 1)
+    audit = Audit(quiet.as_pool)
+    for executed in (5, 9, 40):
+        told(quiet, 1, executed)
+        looks(audit, 1)
+    told(quiet, 1, 41)
+    with pytest.raises(Damaged, match="of worker 1, which has finished roots since"):
+        looks(audit, 1)
+    raw.release()
+
+
+def test_audit_of_a_root_that_has_ended_waits_for_its_record(quiet: QuietPool) -> None:
+    """Its worker goes on with others, while nobody reads."""
+    dispatch(quiet, 1)
+    handle = claimed_by(quiet, 0)
+    quiet.table.state[handle] = st.word(st.RUNNING, 0)
+    quiet.workers[0].results.write(quiet.table.ident[handle], handle, rec.R_INT, 5, 7)
+    audit = Audit(quiet.as_pool)
+    for executed in range(8):
+        told(quiet, 0, executed)
+        looks(audit, 1)
+    assert quiet.leader.drain() == 1
+    for executed in range(8, 16):
+        told(quiet, 0, executed)
+        looks(audit, 1)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mpsched._worker import away, hot
+from mpsched._worker import away, hot, together
 from mpsched._worker.hot import spawn
+from mpsched._worker.together import join_all
 from tests.support.forking import Elsewhere, root
 from tests.support.lines import before_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class TimeIsUpError(Exception):
@@ -25,8 +29,7 @@ def time_is_up() -> None:
 
 def plainly(fn: Any, x: Any, rest: tuple[Any, ...]) -> int:
     """Run a stolen child as another worker would, on a stack of its own."""
-    assert fn is tree
-    leaves: int = 2 ** rest[-1]
+    leaves: int = {tree: 2, wide_tree: 3}[fn] ** rest[-1]
     return leaves
 
 
@@ -40,15 +43,30 @@ def tree(elsewhere: Elsewhere, rng: random.Random, depth: int) -> int:
     return tree(elsewhere, rng, depth - 1) + left.join()
 
 
+def wide_tree(elsewhere: Elsewhere, rng: random.Random, depth: int) -> int:
+    """The same with `join_all`, and three children each."""
+    if not depth:
+        if rng.random() < 0.4:
+            elsewhere.take(plainly)
+        return 1
+    return sum(join_all(*[(wide_tree, elsewhere, rng, depth - 1)] * 3))
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_fork_exception_before_each_bytecode_of_a_join(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "tree", "depth", "leaves"),
+    [(hot._join, tree, 4, 16), (together.join_all, wide_tree, 2, 9)],
+)
+def test_fork_exception_before_each_bytecode_of_a_join(
+    code: Callable[..., Any], tree: Callable[..., int], depth: int, leaves: int, seed: int
+) -> None:
     """The tree that was stopped is over; the next one in the same task is whole, and so is the stack."""
     elsewhere = Elsewhere()
 
     def parent(at: int) -> int:
-        with before_lines(hot._join, {at: time_is_up}, "opcode") as seen, suppress(TimeIsUpError):
-            assert tree(elsewhere, random.Random(seed), 4) == 16
-        assert tree(elsewhere, random.Random(seed + 100), 4) == 16
+        with before_lines(code, {at: time_is_up}, "opcode") as seen, suppress(TimeIsUpError):
+            assert tree(elsewhere, random.Random(seed), depth) == leaves
+        assert tree(elsewhere, random.Random(seed + 100), depth) == leaves
         return seen.count
 
     with root(elsewhere) as run:

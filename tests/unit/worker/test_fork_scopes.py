@@ -1,4 +1,4 @@
-"""Scopes and `join_all`, with children that nobody has taken."""
+"""Scopes, with children that nobody has taken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mpsched._worker.hot import Handle, spawn
-from mpsched._worker.scopes import Scope, abandon, join_all
+from mpsched._worker.scopes import Scope, abandon
 from mpsched.errors import TaskCancelled
 from tests.support.forking import root
 
@@ -167,33 +167,3 @@ def test_abandon_returns_failures_in_the_order_given(run: Callable[..., Any]) ->
                 handle.join()
 
     run(parent)
-
-
-def test_join_all_returns_the_values_in_order(run: Callable[..., Any]) -> None:
-    """Each call is a tuple; none is empty, and no calls are no values."""
-
-    def parent() -> None:
-        assert join_all((double, 1), (max, 2, 3), [double, 4]) == (2, 3, 8)
-        assert join_all() == ()
-        with pytest.raises(TypeError, match="argument 1"):
-            join_all((double, 1), double)  # type: ignore[arg-type]
-
-    run(parent)
-
-
-def test_join_all_raises_the_first_failure_when_all_have_ended(run: Callable[..., Any]) -> None:
-    """All calls run; the first failure in their order is raised, the others are its siblings."""
-    ran: list[int] = []
-
-    def child(i: int) -> None:
-        ran.append(i)
-        fail_if_odd(i)
-
-    def parent() -> None:
-        join_all((child, 0), (child, 1), (child, 2), (child, 3))
-
-    with pytest.raises(ValueError) as caught:
-        run(parent)
-    assert sorted(ran) == [0, 1, 2, 3]
-    assert caught.value.args == (1,)
-    assert [one.args for one in caught.value.siblings] == [(3,)]  # type: ignore[attr-defined]

@@ -209,8 +209,8 @@ def test_worker_that_lingers_stays_awake_for_what_is_expected_meanwhile(
     """Once nothing new is expected, it parks."""
     quiet = QuietPool()
     worker, words = quiet.workers[0], quiet.segment.words
-    words[lay.H_SOON] = time.monotonic_ns() + 1_000_000_000
     now = [time.monotonic_ns()]
+    words[lay.H_SOON] = now[0] + 1_000_000_000
     looks: list[int] = []
 
     def look() -> None:
