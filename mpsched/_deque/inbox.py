@@ -60,6 +60,24 @@ class Inbox(Ring):
         words[base + I_DIRTY] = 0
         return count
 
+    def remove(self, handle: int) -> bool:
+        """As `Ring.remove`. No TOMB stays at either end: the parent counts slots as roots that wait."""
+        if not super().remove(handle):
+            return False
+        words, base = self._words, self._base
+        slots, mask = self._slots, self._mask
+        head = first = words[base + I_HEAD]
+        tail = last = words[base + I_TAIL]
+        while last > first and slots[(last - 1) & mask] == TOMB:
+            last -= 1
+        while first < last and slots[first & mask] == TOMB:
+            first += 1
+        if last != tail:
+            words[base + I_TAIL] = last
+        if first != head:
+            words[base + I_HEAD] = first
+        return True
+
     def _undo(self, operation: int, claimer: int, old: int, count: int) -> None:
         super()._undo(operation, claimer, old, count)
         if operation == OP_GIVE:

@@ -446,7 +446,10 @@ class Dispatcher:
             self.locks.release(worker)
 
     def remove(self, task: Task, worker: int) -> bool:
-        """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone."""
+        """Take a QUEUED root out of inbox `worker`; the section is held. False if it is gone, or not now."""
+        if self._moving or self._target is not None:
+            self._recover()  # its journal tells by TAIL, which may move here; look again where the root is
+            return False
         try:
             if not self.locks.try_acquire(worker):
                 return False

@@ -37,11 +37,12 @@ class Attempt(Future[Any]):
     Attributes:
         handle: the version that it is an attempt of.
         wanted: the desk has asked for it back: once it is cancelled, the version goes on.
+        asked: it was to give way, and did not come back.
         started_ns: when the worker began (monotonic); 0 if it never did, or nobody can tell.
     """
 
     _shared = True  # the pool's leader leaves it to the pool's thread
-    wanted = False
+    wanted = asked = False
     started_ns = 0
     _at_end = False
 
@@ -107,6 +108,13 @@ class Attempt(Future[Any]):
     def has_begun(self) -> bool:
         """Whether a worker runs it now, as far as its state word tells."""
         return self._pool.is_running(self._task)
+
+    def waits(self) -> bool:
+        """Whether it is with the pool, has not started as far as can be seen, and nobody recalls it."""
+        handle = self.handle
+        if handle.run is not self or handle.begun or handle.recalling or self._at_end:
+            return False
+        return not (self.done() or self.has_begun())
 
     def take_back(self) -> None:
         """Have the pool give it back; it is cancelled then, or it has begun. No lock is held."""

@@ -53,6 +53,7 @@ class Book:
         taken: versions that the caller runs, by version (pull mode).
         deadlines: how many versions that are not over have one.
         state: "accepting", "closing", "draining" or "closed"; end: what is known of the end, then.
+        mixed: something due may come before what is with the pool and waits; see README.md, "Making way".
         bell, wakes_at: what the dispatcher sleeps on, and until when.
         real: whether the clock is the machine's, which workers read too.
     """
@@ -86,6 +87,7 @@ class Book:
         self.closed = Latch()
         self.bell = Bell()
         self.wakes_at = float("inf")
+        self.mixed = False
         self._drops: deque[tuple[Due, str]] = deque()
         self._untold: list[Verdict] = []
         # Verdicts that are not told, and when they were made.
@@ -348,6 +350,7 @@ class Book:
             if newest is not None and newest.waits:
                 newest.waits = False
                 newest.heap.resume(task_id)
+                self.mixed = True
                 self.bell.ring()
 
     def tell_waiters(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from mpsched._base.cancelresult import CancelResult
 from mpsched._pool import guards, lifecycle
-from mpsched._schedule import closing
+from mpsched._schedule import closing, makeway
 from mpsched._schedule.attempt import Attempt, ThreadRun
 from mpsched._schedule.handle import TaskHandle
 from mpsched._schedule.handout import CHUNK, HandOut
@@ -244,8 +244,10 @@ class Desk(HandOut):
                 self.entering = None
                 now = self.clock.monotonic()
                 look_at = when.run_at
+                if when.run_at <= self.latest or priority != self.usual:
+                    self._note_order(when.run_at, priority)
                 if when.run_at <= now and not in_thread:
-                    pump = self.hand_out(now)
+                    pump = self.hand_out(now, look=True)
                     look_at = float("inf")
                 if deadline is not None:
                     look_at = min(look_at, deadline)
@@ -423,7 +425,8 @@ class Desk(HandOut):
                 )
                 if when is not None:
                     handle.run_at, handle.at = when.run_at, when.at
-                pump = heap is self.workers and self.hand_out(self.clock.monotonic())
+                self.mixed = True
+                pump = heap is self.workers and self.hand_out(self.clock.monotonic(), look=True)
                 self.bell.ring()
                 self.tell_waiters()
             break
@@ -453,6 +456,8 @@ class Desk(HandOut):
         """As `pump`; the caller sees to it that the pool's own thread hears of it soon (`outsider`)."""
         pool = self.pool
         assert pool is not None
+        if self.way:
+            makeway.make(self)
         pool.dispatcher.pump()
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)

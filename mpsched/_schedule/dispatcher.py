@@ -91,7 +91,7 @@ class Dispatcher:
             )
             if desk.inside_waits():
                 desk.hand_to_threads(now)
-            pump = desk.hand_out(now)
+            pump = desk.hand_out(now, look=True)
             more = pump and desk.blocked and not desk.own_order
         if pump or desk.cut:
             desk.cut = False
@@ -170,6 +170,9 @@ class Dispatcher:
             waits.append(desk.inside.peek(now))
         if not desk.blocked:
             waits.append(desk.workers.peek(now))
+        elif desk.mixed and not desk.in_order:
+            # What comes first among what is due then may come before what waits with the pool.
+            waits.append(desk.workers.coming(now))
         seconds = min((wait.seconds for wait in waits if wait is not None), default=None)
         if desk.deadlines and (desk.blocked or desk.in_threads >= desk.threads.most):
             seconds = _LOOK_S if seconds is None else min(seconds, _LOOK_S)
@@ -187,6 +190,7 @@ class Dispatcher:
         jump = desk.walls.look()
         if jump is not None:
             desk.jumps += 1
+            desk.mixed = True
             desk.workers.rebase(desk.walls.offset)
             desk.inside.rebase(desk.walls.offset)
         return jump

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from mpsched._schedule import makeway
 from mpsched._schedule.attempt import Attempt, ThreadJobs, ThreadRun
 from mpsched._schedule.book import Book
 
@@ -31,6 +32,8 @@ class HandOut(Book):
         blocked: something for workers is due, and waits for room.
         handing: the attempt that is just being put into the pool's queue.
         prepared: tasks of versions that were claimed a moment before their time, with that and the priority.
+        latest: the latest time of what was handed out. usual: the first priority that was scheduled.
+        way, making, first: what is to give way, which thread sees to that, and to whom; see `makeway.py`.
     """
 
     def __init__(
@@ -55,6 +58,18 @@ class HandOut(Book):
         self.prepared: deque[tuple[float, Task, int]] = deque()
         # Where priority or turns come first, what comes first is known at that time only.
         self.in_order = heaps["ready_order"] == "run_at" and heaps["groups"] is None
+        self.latest = float("-inf")
+        self.usual: int | None = None
+        self.way: list[Attempt] = []
+        self.making = 0
+        self.first: Attempt | None = None
+
+    def _note_order(self, run_at: float, priority: int) -> None:
+        """Note whether what is scheduled may come before what is with the pool. Lock held."""
+        if self.usual is None:
+            self.usual = priority
+        if run_at <= self.latest or (priority != self.usual and not self.in_order):
+            self.mixed = True
 
     def room(self) -> int:
         """How many more attempts the pool takes: the workers and their windows. Lock held.
@@ -69,8 +84,12 @@ class HandOut(Book):
         room = most - self.handed
         return 0 if self.blocked and room < most >> 2 else room
 
-    def hand_out(self, now: float) -> bool:
-        """Hand what is due to the pool and to threads, in order. Lock held.
+    def hand_out(self, now: float, *, look: bool = False) -> bool:
+        """Hand what is due to the pool, in order. Lock held.
+
+        Args:
+            now: what the clock shows.
+            look: whether what waits there may have to make way: something was scheduled, or is due now.
 
         Returns:
             Whether the pool's dispatcher is to be pumped, once the lock is free.
@@ -83,15 +102,28 @@ class HandOut(Book):
             self._refuse_due(pool, now)
             return released
         room = self.room()
+        if (self.mixed or self.first is not None) and self.own_order:
+            if self.making or self.way or (look and makeway.is_wanted(self, now)):
+                self.blocked = True
+                return True
+            if self.first is not None and not self.first.waits():
+                self.first = None
+            if self.first is not None:
+                room = 0
         if room <= 0:
             self.blocked = True
             return released
+        return bool(self._hand_out(pool, now, room)) or released
+
+    def _hand_out(self, pool: Pool, now: float, room: int) -> list[Due]:
+        """Claim up to `room` of what is due, and put it into the pool's queue. Lock held."""
         dues = self.workers.claim_many(now, room)
         waited, self.blocked = self.blocked, len(dues) >= room
         if waited and not self.blocked:
             self.bell.ring()  # the dispatcher sleeps without regard to what is due
         if not dues:
-            return released
+            return dues
+        self.latest = max(self.latest, dues[-1].run_at if self.in_order else now)
         ready, plain = pool.ready, pool.ready.plain
         for due in dues:
             task = self._task(pool, due)
@@ -100,12 +132,26 @@ class HandOut(Book):
             else:
                 ready.append(task, due.priority)
         self.handing = None
-        return True
+        return dues
+
+    def give_way(self, back: bool) -> None:
+        """Hand out what others gave way to: alone, if any of them came back. Lock held."""
+        pool = self.pool
+        assert pool is not None
+        now = self.clock.monotonic()
+        if back and pool.refusal is None and (dues := self._hand_out(pool, now, 1)):
+            handle: Any = dues[0].fn
+            self.first, self.blocked = handle.run, True
+            return
+        self.hand_out(now)
 
     def _task(self, pool: Pool, due: Due) -> Task:
         """Make the pool's task of what was claimed."""
         handle: Any = due.fn
         options = handle.policy.options
+        if due.priority and not self.own_order:
+            # By this the pool puts a task back into its queue that it had no entry for.
+            options = options._replace(priority=due.priority)
         task: Task = handle.job.task(pool, due.version, due.attempt, options)
         handle.due = due
         # In this order: an interrupt leaves it with the heap, or as what is being handed over.
@@ -136,6 +182,7 @@ class HandOut(Book):
         if dues:
             # Whoever schedules something that comes before the last of them rings.
             self.wakes_at = max(self.wakes_at, dues[-1].run_at)
+            self.latest = max(self.latest, dues[-1].run_at)
 
     def release(self, now: float) -> bool:
         """Hand over what was prepared and is due by now; whether anything was. Lock held."""

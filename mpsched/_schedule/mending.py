@@ -154,7 +154,10 @@ def _mend(desk: Desk, who: int) -> None:
     desk.handed = sum(isinstance(one.run, Attempt) for one in alive)
     desk.in_threads = sum(isinstance(one.run, ThreadRun) for one in alive)
     desk.blocked = False
-    desk.handing = None
+    desk.handing = desk.first = None
+    desk.way = []
+    if desk.making == who:
+        desk.making = 0
     desk.cut = True
     desk.bell.ring()
     desk.tell_waiters()

@@ -27,7 +27,7 @@ from mpsched._timers.states import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from mpsched._timers.order import ReadyQueue
+    from mpsched._timers.order import Rank, ReadyQueue
 
 
 class TimerBook:
@@ -93,6 +93,20 @@ class TimerBook:
         if entry is None or entry.version != due.version:
             return None
         return State(entry.state)
+
+    def first_rank(self, now: float) -> Rank | None:
+        """Return where the first that is due stands in the order; None if none is, or groups take turns."""
+        self._miss(now)
+        return self._queue.first_rank(now)
+
+    def rank_of(self, due: Due) -> Rank:
+        """Return where a claimed version stands in the order: lower is earlier. Not with groups."""
+        return self._queue.rank_of(self._active[due.version])
+
+    def coming(self, now: float) -> Wait | None:
+        """Tell how long until the next version is due that is not yet, whatever else is due or missed."""
+        seconds = self._queue.coming(now)
+        return None if seconds is None else Wait(seconds)
 
     @property
     def walls(self) -> int:

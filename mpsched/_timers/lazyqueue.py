@@ -14,7 +14,7 @@ from mpsched._timers.entry import Entry, Item, extra_of, item_of
 from mpsched._timers.states import PENDING
 
 if TYPE_CHECKING:
-    from mpsched._timers.order import ReadyQueue
+    from mpsched._timers.order import Rank, ReadyQueue
 
 # Stale entries that are left alone however many of the entries they are. Smaller: small heaps are
 # rebuilt often. Larger: that many shells of 130 bytes lie in every heap.
@@ -87,6 +87,31 @@ class LazyQueue:
             self._skipped(self.ready)
             if there:
                 return 0.0
+        first = self._first()
+        return None if first is None else max(0.0, first - now)
+
+    def first_rank(self, now: float) -> Rank | None:
+        """Return the rank of the first that is due; None if none is, or there are no ranks."""
+        if self.ready is None:
+            first = self._first()
+            return None if first is None or first > now else self.rank_of(first)
+        if not self.ready.ranks:
+            return None
+        self._admit(self.ready, now)
+        first = self.ready.first()
+        self._skipped(self.ready)
+        return None if first is None else self.rank_of(first)
+
+    def rank_of(self, entry: Entry) -> Rank:
+        """Return where an entry stands in the order of what is due."""
+        if self.ready is None:
+            return float(entry), entry.negated, entry.version
+        return self.ready.rank_of(entry)
+
+    def coming(self, now: float) -> float | None:
+        """Return the seconds until the next is due that is not yet; None if there is none."""
+        if self.ready is not None:
+            self._admit(self.ready, now)
         first = self._first()
         return None if first is None else max(0.0, first - now)
 

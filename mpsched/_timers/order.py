@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
 
 from mpsched._timers.entry import Entry, Item, item_of
 from mpsched._timers.states import PENDING
@@ -17,19 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+Rank: TypeAlias = tuple[float, float, int]
+"""Where a version stands in an order; lower is earlier."""
+
+
 class ReadyQueue(Protocol):
     """What is due, in order.
 
     Attributes:
         ages: whether it matters since when an entry is due.
+        ranks: whether what is due has an order that does not depend on what was taken before.
         skipped: stale entries that `pop` and `first` have thrown away; the caller sets it back to 0.
     """
 
     ages: bool
+    ranks: bool
     skipped: int
 
     def admit(self, entry: Entry, since: float) -> None:
         """Add an entry that is due `since` then (seconds on the heap's clock)."""
+
+    def rank_of(self, entry: Entry) -> Rank:
+        """Return where an entry stands that was admitted, if there are ranks."""
 
     def first(self) -> Entry | None:
         """Return the first live entry without taking it."""
@@ -49,10 +58,11 @@ class ReadyQueue(Protocol):
 class _ByKey:
     """A heap of (three that decide, entry); versions differ, so entries are not compared."""
 
-    __slots__ = ("_heap", "ages", "skipped")
+    __slots__ = ("_heap", "ages", "ranks", "skipped")
 
     def __init__(self) -> None:
         self.ages = False
+        self.ranks = True
         self._heap: list[Item] = []
         self.skipped = 0
 
@@ -90,6 +100,9 @@ class ByTime(_ByKey):
     def admit(self, entry: Entry, since: float) -> None:
         heappush(self._heap, item_of(entry))
 
+    def rank_of(self, entry: Entry) -> Rank:
+        return float(entry), entry.negated, entry.version
+
 
 @final
 class ByPriority(_ByKey):
@@ -107,13 +120,21 @@ class ByPriority(_ByKey):
         self.ages = aging > 0
 
     def admit(self, entry: Entry, since: float) -> None:
+        heappush(self._heap, (self._key(entry, since), entry, entry.version, entry))
+
+    def rank_of(self, entry: Entry) -> Rank:
+        extra = entry.extra
+        since = None if extra is None else extra.since
+        return self._key(entry, 0.0 if since is None else since), float(entry), entry.version
+
+    def _key(self, entry: Entry, since: float) -> float:
         key: float = entry.negated
         if self._aging:
             try:
                 key += self._aging * since
             except OverflowError:  # an int that no float can hold: no wait makes up for that
                 key = math.inf if key > 0 else -math.inf
-        heappush(self._heap, (key, entry, entry.version, entry))
+        return key
 
 
 @final
@@ -134,13 +155,14 @@ class ByGroup:
     due joins where the others are: it saves up nothing while it is idle.
     """
 
-    __slots__ = ("_groups", "_turn", "ages", "skipped")
+    __slots__ = ("_groups", "_turn", "ages", "ranks", "skipped")
 
     def __init__(
         self, weights: Mapping[str | None, float], queue: Callable[[], ReadyQueue]
     ) -> None:
         self._groups = {name: _Group(weight, queue()) for name, weight in weights.items()}
         self.ages = any(group.queue.ages for group in self._groups.values())
+        self.ranks = False
         self._turn = 0.0  # where the group that started last stood before that start
         self.skipped = 0
 
@@ -150,6 +172,9 @@ class ByGroup:
         if self._first_of(group) is None and group.passed < self._turn:
             group.passed = self._turn
         group.queue.admit(entry, since)
+
+    def rank_of(self, entry: Entry) -> Rank:
+        raise NotImplementedError("what comes first depends on whose turn it is")
 
     def _first_of(self, group: _Group) -> Entry | None:
         entry = group.queue.first()

@@ -401,6 +401,25 @@ def test_scheduler_on_an_executor_takes_its_order(gate: Gate) -> None:
         assert order.index("high") < order.index("low")
 
 
+def test_scheduler_on_an_executor_keeps_the_place_of_what_finds_no_room(gate: Gate) -> None:
+    """Taken from the queue, and put back for want of an entry, a job is before those of lower priority."""
+    settings = Settings(entries_per_worker=2)
+    with WorkStealingExecutor(1, settings=settings) as ex, Scheduler(executor=ex) as s:
+        for n in range(50):  # short ones, so that many are given ahead
+            assert ex.submit(tasks.square, n).result(HANG_S) == n * n
+        held = ex.submit(gate.hold, "held")
+        gate.wait_for(1)
+        handles = [
+            s.schedule(name, after=0, fn=gate.arrive, args=(name,), priority=priority)
+            for name, priority in (("first", 7), ("second", 7), ("third", 7), ("last", 3))
+        ]
+        gate.open()
+        held.result(HANG_S)
+        for handle in handles:
+            handle.result(HANG_S)
+        assert gate.arrivals() == ["held", "first", "second", "third", "last"]
+
+
 def test_failures_of_jobs_are_logged_with_their_traceback(
     sched: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:

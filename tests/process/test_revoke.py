@@ -14,6 +14,7 @@ from mpsched._pool.limits import stopped
 from mpsched._tasks import state as st
 from mpsched.errors import TaskTimeout
 from tests.support import crash_calls as calls
+from tests.support.gates import Gate
 from tests.support.pools import DEADLINE_S, pids, pool, wait_until
 
 if TYPE_CHECKING:
@@ -106,3 +107,27 @@ def test_limit_that_is_over_when_its_task_ends_hurts_no_other(rng: random.Random
             assert [future.result(DEADLINE_S) for future in others] == [0.0005] * len(others)
             ends = [future.exception(DEADLINE_S) for future in edge]
             assert {type(error) for error in ends} <= {type(None), TaskTimeout}
+
+
+def test_cancelled_roots_leave_their_room_to_others(tmp_path: Path) -> None:
+    """Both workers are busy, and what lies with them is cancelled: what waits comes in its place at once.
+
+    Nothing ends that would have the parent look again.
+    """
+    with pool(2) as ex:
+        gate = Gate(tmp_path)
+        held = [ex.submit(gate.hold, n) for n in range(2)]
+        gate.wait_for(2)
+        waiting = [ex.submit(operator.add, 1, n) for n in range(8)]
+        for _ in range(3):
+            with_workers = [one for one in waiting if one._task.handle >= 0]
+            assert len(with_workers) == 2
+            assert all(one.cancel() for one in with_workers)
+            waiting = [one for one in waiting if one not in with_workers]
+            wait_until(
+                lambda: sum(one._task.handle >= 0 for one in waiting) == 2,  # noqa: B023
+                "others in their place",
+            )
+        gate.open()
+        assert len([one.result(DEADLINE_S) for one in waiting]) == 2
+        assert [one.result(DEADLINE_S) for one in held] == [0, 1]

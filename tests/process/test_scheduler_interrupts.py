@@ -61,6 +61,7 @@ class Scene:
         with desk.lock:
             counts = desk.deadlines, desk.handed, desk.in_threads, len(desk.taken)
             assert counts == (0, 0, 0, 0)
+            assert (desk.making, desk.way) == (0, [])
             for heap in (desk.workers, desk.inside):
                 heap.check_invariants()
                 assert (len(heap), heap.metrics().running, heap.metrics().claimed) == (0, 0, 0)
@@ -160,6 +161,22 @@ def _move_dispatched(scene: Scene) -> None:
         scene.s.reschedule(task_id, after=0.01)
 
 
+def _fill_the_window(scene: Scene) -> None:
+    """A job that is not over soon, and two behind it; windows as they are with such jobs."""
+    pool = scene.s._desk.pool
+    assert pool is not None
+    pool.dispatcher.window = lambda: 2  # type: ignore[method-assign]
+    scene.handles.append(scene.s.schedule("nap", after=-10.0, fn=calls.nap, args=(0.03,)))
+    wait_until(lambda: scene.handles[-1].running() or scene.handles[-1].done(), "the nap")
+    scene.schedule(1, -5.0)
+    scene.schedule(2, -5.0)
+
+
+def _make_way(scene: Scene) -> None:
+    scene.schedule(3, -8.0)
+    scene.s.reschedule(2, after=-9.0)
+
+
 PULLED: dict[str, tuple[Any, Any]] = {
     "schedule": (_fill, _schedule),
     "replace": (_fill, _replace),
@@ -182,6 +199,7 @@ PUSHED: dict[str, tuple[Any, Any]] = {
     "replace-dispatched": (_due_now, _due_now),
     "cancel-dispatched": (_due_now, _cancel_dispatched),
     "move-dispatched": (_due_now, _move_dispatched),
+    "make-way": (_fill_the_window, _make_way),
 }
 
 

@@ -92,11 +92,31 @@ def test_inbox_remove_leaves_a_slot_that_takers_pass(boxes: Boxes) -> None:
         assert boxes.inboxes[0].remove(handle)
         boxes.free(handle)
     assert not boxes.inboxes[0].remove(2)
-    assert boxes.slots(0) == [None, 1, None, 3]
+    assert boxes.slots(0) == [1, None, 3]
     boxes.check()
     assert boxes.inboxes[0].take(1, claimer=1) == [1]
     assert boxes.inboxes[0].take(1, claimer=1) == [3]
     assert len(boxes.inboxes[0]) == 0
+
+
+def test_inbox_remove_leaves_no_slot_at_either_end(boxes: Boxes) -> None:
+    """Whoever counts slots counts roots that wait: one that holds nothing any more is empty."""
+    inbox = boxes.inboxes[0]
+    for gone, left in (
+        ([0, 1, 2], []),
+        ([2, 1, 0], []),
+        ([1, 2], [0]),
+        ([1, 0], [2]),
+        ([1], [0, None, 2]),
+    ):
+        boxes.push(0, [0, 1, 2])
+        for handle in gone:
+            assert inbox.remove(handle)
+            boxes.free(handle)
+        assert boxes.slots(0) == left
+        boxes.check()
+        for handle in inbox.take(3, claimer=1):
+            boxes.free(handle)
 
 
 def test_inbox_take_finds_nothing_only_if_there_is_nothing(boxes: Boxes) -> None:
@@ -109,6 +129,7 @@ def test_inbox_take_finds_nothing_only_if_there_is_nothing(boxes: Boxes) -> None
     boxes.push(0, [4])
     boxes.inboxes[0].remove(4)
     boxes.free(4)
+    assert len(boxes.inboxes[0]) == 0
     assert boxes.inboxes[0].take(1, claimer=0) == []
     assert len(boxes.inboxes[0]) == 0
     boxes.check()
