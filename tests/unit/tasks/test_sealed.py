@@ -32,7 +32,8 @@ class Items(list[Any]):
 
 
 numbers = hyp.none() | hyp.booleans() | hyp.integers() | hyp.floats(allow_nan=False)
-plain = numbers | hyp.text() | hyp.binary() | hyp.just("__main__") | hyp.just("\x93")
+texts = hyp.text("a\u00e9\x93\U0001f600", max_size=4)
+plain = numbers | texts | hyp.binary(max_size=4) | hyp.just("__main__") | hyp.just("\x93")
 inside = plain | hyp.lists(plain, max_size=3).map(tuple)
 constants = plain | hyp.lists(inside, max_size=4).map(tuple)
 copied = (
@@ -45,7 +46,7 @@ nested = hyp.recursive(
     lambda inner: (
         hyp.lists(inner, max_size=3)
         | hyp.lists(inner, max_size=3).map(tuple)
-        | hyp.dictionaries(hyp.text(max_size=2), inner, max_size=3)
+        | hyp.dictionaries(texts, inner, max_size=3)
     ),
     max_leaves=8,
 )
