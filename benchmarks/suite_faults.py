@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import tempfile
 import time
 from concurrent.futures import CancelledError
 from typing import Any
@@ -92,8 +93,7 @@ def recoveries(run: Run, *, busy: bool) -> list[float]:
         pid = next_pid(system)
         lost = None
         if busy:
-            lost = system.submit(work.nap, 60.0)
-            time.sleep(0.02)  # it runs by now, in the only worker there is
+            lost = begin(system)
         begun = time.perf_counter()
         os.kill(pid, signal.SIGKILL)
         next_pid(system)
@@ -101,6 +101,23 @@ def recoveries(run: Run, *, busy: bool) -> list[float]:
         if lost is not None:
             has_failed(lost)
     return taken
+
+
+def begin(system: peers.System) -> Any:
+    """Return the future of a long task that runs by now, in the only worker there is.
+
+    Raises:
+        peers.Unfit: It fails each time before it runs.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(TRIES):
+            said = os.path.join(folder, str(number))
+            future = system.submit(work.nap_and_say, said)
+            while not os.path.exists(said) and not future.done():
+                time.sleep(0.001)
+            if os.path.exists(said):
+                return future
+    raise peers.Unfit(f"after a killed worker, {TRIES} tasks fail before they run")
 
 
 def next_pid(system: peers.System) -> int:

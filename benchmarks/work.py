@@ -34,6 +34,13 @@ def spin(microseconds: float) -> float:
     return now - begun
 
 
+def nap_and_say(path: str) -> None:
+    """Make a file, by which others see that this runs, and sleep for a minute."""
+    with open(path, "x"):
+        pass
+    time.sleep(60.0)
+
+
 def nap(seconds: float) -> float:
     """Occupy a worker without using a core."""
     time.sleep(seconds)
