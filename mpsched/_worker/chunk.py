@@ -303,6 +303,7 @@ class Chunk:
                 start = self.base + self.sent
                 where = start | len(values) << 32
                 results.write_payload(self.ident, self.handle, rec.R_PART, 0, data, where)
+                # crash-point: piece.sent
                 self.values, self.sent, self.base = [], 0, start + len(values)
             worker.words[worker.block + lay.B_UNSENT] = 0
 

@@ -333,6 +333,8 @@ def everywhere() -> None:
     for workers, method, options in (1, "spawn", {}), (2, "forkserver", {"max_tasks_per_child": 9}):
         with pool(workers, method, **options) as ex:
             assert list(ex.map(abs, range(50), chunksize=1)) == list(range(50))
+            # Results that are pickled one by one.
+            assert list(ex.map(complex, range(50), chunksize=25)) == list(range(50))
             futures = [ex.submit(abs, n) for n in range(50)]
             assert [future.result(DEADLINE_S) for future in futures] == list(range(50))
     with tempfile.TemporaryDirectory() as folder, _sparing_workers(), pool(3) as ex:
