@@ -7,6 +7,7 @@ import random
 import secrets
 import shutil
 import signal
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -110,15 +111,20 @@ def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest, empty_folder: Path) -> Iterator[None]:
-    """Fail a test that leaves a process, thread, descriptor, `/dev/shm` entry or file."""
+    """Fail a test that leaves a process, thread, descriptor, `/dev/shm` entry or file, or an exception."""
     room = request.path.relative_to(request.config.rootpath).parts[1]
     run = _RUN if room in _WITH_PROCESSES else ""
     home = os.getcwd()
     os.chdir(empty_folder)
     try:
         before = leaks.snapshot(run)
+        handled = sys.exc_info()[1]
         yield
-        if left := leaks.left_since(before, run=run):
+        left = leaks.left_since(before, run=run)
+        if sys.exc_info()[1] is not handled:
+            # It would be the context of whatever later tests raise.
+            left.append(f"an exception that is still being handled: {sys.exc_info()[1]!r}")
+        if left:
             pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
     finally:
         os.chdir(home)

@@ -77,6 +77,20 @@ def before_lines(
         sys.settrace(before)
 
 
+def apart(call: Callable[[], Any]) -> Any:
+    """Return what `call` does, in which an exception comes before some bytecode.
+
+    Where that is one that only takes a handled exception off its stack, CPython leaves that one there, for ever
+    the context of all others. No handler of a signal is called there. A generator has a stack of its own for them.
+    """
+
+    def own() -> Iterator[Any]:
+        yield call()
+
+    (value,) = own()
+    return value
+
+
 def lines_of(function: Function, call: Callable[[], object]) -> int:
     """Return how many lines of `function` a call executes."""
     with before_line(function, -1, lambda: None) as seen:
