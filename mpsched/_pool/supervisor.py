@@ -254,7 +254,7 @@ class Supervisor:
             times.append(now + alone.LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
-            return _LINGER_S
+            return _LINGER_S if left is None else min(_LINGER_S, left)
         if self._pool.dispatcher.busy:
             return _RETRY_S
         # First said, then looked: whoever adds work afterwards and waits from outside, rings.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mpsched._pool.dispatch import _TRIES, Dispatcher
 from mpsched._pool.leader import Leader
+from mpsched._pool.supervisor import _LINGER_S, Supervisor
 from mpsched._shm import layout as lay
 from mpsched._tasks import records as rec, state as st
 from tests.support.lines import before_line, lines_of
@@ -336,3 +339,23 @@ def test_wakeups_root_that_came_back_too_late_is_queued_again(quiet: QuietPool) 
     assert st.parts(quiet.table.state[handle]) == (st.QUEUED, 0)
     assert quiet.dispatcher.inboxes[0].handles() == [handle]
     assert quiet.bells[0].wait(0)
+
+
+def test_wakeups_results_that_are_left_to_lie_delay_no_limit() -> None:
+    """The supervisor sleeps no longer than until the next look, and then does more than collect.
+
+    (It only collects after `_LINGER_S`, so it has to tell the two apart.)
+    """
+    look: float | None = None
+    nothing = SimpleNamespace(next=lambda: None, busy=lambda: False)
+    supervisor: Any = object.__new__(Supervisor)
+    supervisor._slots = []
+    supervisor._spares = supervisor._memory = supervisor.alone = nothing
+    supervisor.limits = SimpleNamespace(next=lambda: look)
+    supervisor.burial = SimpleNamespace(trees=nothing)
+    supervisor._pool = SimpleNamespace(leader=SimpleNamespace(lingering=True))
+    assert supervisor._timeout(5.0) == _LINGER_S
+    look = time.monotonic() + _LINGER_S / 2
+    assert supervisor._timeout(5.0) < _LINGER_S
+    look = time.monotonic() - 1.0
+    assert supervisor._timeout(5.0) == 0.0
