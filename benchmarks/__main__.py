@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
         return show(options, measures)
     taken_on = machine()
     print(f"{taken_on}; {options.workers} workers; median of {rounds}, lowest - highest")
+    # Ended by its default the sample's processes would go on, beside whatever is measured next.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     take = partial(
         take_calm,
         workers=options.workers,
