@@ -51,6 +51,16 @@ class Elsewhere:
         assert self._ended[id(record)].wait(20), "a child that was taken did not end"
 
 
+def double(x: int) -> int:
+    return 2 * x
+
+
+def fail_if_odd(i: int) -> int:
+    if i % 2:
+        raise ValueError(i)
+    return i
+
+
 @contextmanager
 def root(elsewhere: Elsewhere | None = None) -> Iterator[Callable[..., Any]]:
     """Give a function that runs its argument as a root that forks; nothing may be left in the end."""

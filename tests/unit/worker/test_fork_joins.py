@@ -11,7 +11,7 @@ import pytest
 
 from mpsched._worker import away, hot
 from mpsched._worker.hot import spawn
-from tests.support.forking import Elsewhere, root
+from tests.support.forking import Elsewhere, fail_if_odd, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,12 +28,6 @@ def fib(n: int) -> int:
         return n
     a = spawn(fib, n - 1)
     return fib(n - 2) + a.join()
-
-
-def fail_if_odd(i: int) -> int:
-    if i % 2:
-        raise ValueError(i)
-    return i
 
 
 def test_fork_fib_has_its_value(run: Callable[..., Any]) -> None:

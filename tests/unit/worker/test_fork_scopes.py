@@ -9,7 +9,7 @@ import pytest
 from mpsched._worker.hot import Handle, spawn
 from mpsched._worker.scopes import Scope, abandon
 from mpsched.errors import TaskCancelled
-from tests.support.forking import root
+from tests.support.forking import double, fail_if_odd, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 def run() -> Iterator[Callable[..., Any]]:
     with root() as running:
         yield running
-
-
-def double(x: int) -> int:
-    return 2 * x
-
-
-def fail_if_odd(i: int) -> int:
-    if i % 2:
-        raise ValueError(i)
-    return i
 
 
 def test_scope_ends_when_its_children_have(run: Callable[..., Any]) -> None:

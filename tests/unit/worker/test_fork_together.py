@@ -12,7 +12,7 @@ import pytest
 from mpsched._worker import hot, together
 from mpsched._worker.hot import spawn
 from mpsched._worker.together import join_all
-from tests.support.forking import Elsewhere, root
+from tests.support.forking import Elsewhere, double, fail_if_odd, root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,16 +31,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
             return running(parent)
 
         yield run
-
-
-def double(x: int) -> int:
-    return 2 * x
-
-
-def fail_if_odd(i: int) -> int:
-    if i % 2:
-        raise ValueError(i)
-    return i
 
 
 def test_join_all_returns_the_values_in_order(run: Callable[..., Any]) -> None:
