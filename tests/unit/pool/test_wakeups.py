@@ -344,18 +344,19 @@ def test_wakeups_root_that_came_back_too_late_is_queued_again(quiet: QuietPool) 
 def test_wakeups_results_that_are_left_to_lie_delay_no_limit() -> None:
     """The supervisor sleeps no longer than until the next look, and then does more than collect.
 
-    (It only collects after `_LINGER_S`, so it has to tell the two apart.)
+    (It only collects after `_linger` seconds, so it has to tell the two apart.)
     """
     look: float | None = None
     nothing = SimpleNamespace(next=lambda: None, busy=lambda: False)
     supervisor: Any = object.__new__(Supervisor)
     supervisor._slots = []
+    supervisor._linger = linger = _LINGER_S[0]
     supervisor._spares = supervisor._memory = supervisor.alone = nothing
     supervisor.limits = SimpleNamespace(next=lambda: look)
     supervisor.burial = SimpleNamespace(trees=nothing)
     supervisor._pool = SimpleNamespace(leader=SimpleNamespace(lingering=True))
-    assert supervisor._timeout(5.0) == _LINGER_S
-    look = time.monotonic() + _LINGER_S / 2
-    assert supervisor._timeout(5.0) < _LINGER_S
+    assert supervisor._timeout(5.0) == linger
+    look = time.monotonic() + linger / 2
+    assert supervisor._timeout(5.0) < linger
     look = time.monotonic() - 1.0
     assert supervisor._timeout(5.0) == 0.0
