@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mpsched._tasks import byvalue, codec, namespaces
+from mpsched.errors import EncodeError
 
 PLAIN = """
 import math, json
@@ -101,5 +102,5 @@ def test_broad_tells_what_cannot_be_pickled(monkeypatch: pytest.MonkeyPatch) -> 
     """The error is the one that a broad pickler gives."""
     main = cell(monkeypatch, "lock = None\ndef task(): return lock")
     main["lock"] = threading.Lock()
-    with pytest.raises(codec.EncodeError, match="global 'lock'"):
+    with pytest.raises(EncodeError, match="global 'lock'"):
         codec.dumps_callable(main["task"])
