@@ -45,6 +45,7 @@ BEFORE_PARENT: Final[dict[str, Fault]] = {
 _WORK: Final[dict[str, dict[str, Any]]] = {
     "template.reaped": {"poison": True},
     "limit.ended": {"late": True},
+    "piece.flushed": {"sealed": True},
     "block.said": {"block": True},
     "block.over": {"block": True},
 }
