@@ -191,6 +191,30 @@ def test_wakeups_leader_does_not_sleep_over_its_own_result() -> None:
         running.close()
 
 
+def test_wakeups_who_has_a_result_finds_room_for_the_next_task() -> None:
+    """A future is final before its task is accounted for; it is not counted as pending from then on."""
+    probe = Running()
+    lines = lines_of(Leader._accept_plain, lambda: lead(probe))
+    probe.close()
+    early = 0
+    for line in range(lines):
+        running = Running()
+        dispatcher, futures = running.pool.dispatcher, running.futures
+        counted: list[tuple[int, int, int]] = []
+
+        def count() -> None:
+            left = sum(not future.done() for future in futures)  # noqa: B023
+            counted.append((left, dispatcher.unfinished(), len(dispatcher.inflight)))  # noqa: B023
+
+        with before_line(Leader._accept_plain, line, count):
+            lead(running)
+        ((left, unfinished, inflight),) = counted
+        assert unfinished == left, f"before line {line}"
+        early += inflight > left
+        running.close()
+    assert early > 1
+
+
 def test_wakeups_leader_looks_by_itself_and_then_has_the_supervisor_look(
     quiet: QuietPool,
 ) -> None:
