@@ -220,7 +220,7 @@ def test_chunk_results_that_are_not_plain_are_asked_for(plain: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("microseconds", "items", "looks"), [(3_000, 30, 29), (200, 520, 2), (1, 110, 0)]
+    ("microseconds", "items", "looks"), [(3_000, 30, 29), (240, 220, 1), (1, 110, 0)]
 )
 def test_chunk_looks_at_what_items_leave_behind(
     microseconds: int, items: int, looks: int, monkeypatch: pytest.MonkeyPatch
