@@ -47,6 +47,8 @@ def parts_of_class(cls: type) -> tuple[Any, Any]:
         kind, name, bases, namespace, *_ = args
         if "__slots__" in cls.__dict__:
             namespace["__slots__"] = cls.__dict__["__slots__"]
+        if cls.__qualname__ != name:
+            namespace["__qualname__"] = cls.__qualname__
         if typing.NamedTuple in bases:  # would make a named tuple without fields
             namespace["__orig_bases__"], bases = bases, cls.__bases__
         maker, args = loading.make_class, (kind, name, bases, namespace)
@@ -120,8 +122,15 @@ def _reducers() -> dict[type, Callable[[Any], Any]]:
     return table
 
 
-def _reduce_sentinel(obj: Any) -> str:
-    return next(name for name, value in vars(dataclasses).items() if value is obj)
+def _reduce_sentinel(obj: Any) -> Any:
+    for name, value in vars(dataclasses).items():
+        if value is obj:
+            return name
+    # A copy, as other libraries make them that have pickled a class: back to what it stands for.
+    for name, value in vars(dataclasses).items():
+        if type(value) is type(obj) and getattr(value, "name", "") == getattr(obj, "name", ""):
+            return loading.module_global, ("dataclasses", name)
+    return object.__reduce_ex__(obj, 5)
 
 
 _REDUCERS: Final = _reducers()
