@@ -289,3 +289,23 @@ def test_importable_modules_a_changed_global_reaches_lambdas(
 def test_importable_modules_keep_what_has_only_identity(peer: Peer) -> None:
     """Sentinels, locks and tables are those of the module over there, not copies."""
     assert peer.run(library.user_of_what_has_only_identity()) == (True, True, True)
+
+
+def test_importable_modules_are_imported_relative_to_a_program_of_a_package(
+    main: Notebook, peer: Peer
+) -> None:
+    """`python -m package` gives `__main__` a `__package__`, which an import in a function asks for."""
+    vars(main.module)["__package__"] = "tests.support"
+    main.cell(
+        """
+        def task():
+            from . import library as found
+            from .library import get_state
+            return found.__name__, get_state.__module__, __package__
+        """
+    )
+    assert peer.run(main["task"]) == (
+        "tests.support.library",
+        "tests.support.library",
+        "tests.support",
+    )
