@@ -31,7 +31,12 @@ def dispatch_table() -> dict[type, Callable[[Any], Any]]:
 
 def reduce_class(cls: type) -> Any:
     """Return how cloudpickle pickles a class; by value: (maker, args, state, .., .., setter)."""
-    return cloudpickle.Pickler.reducer_override(None, cls)  # which looks at the class alone
+    reduced = cloudpickle.Pickler.reducer_override(None, cls)  # which looks at the class alone
+    module = cls.__module__
+    if reduced is NotImplemented and module in sys.modules and not functions.arrives(module):
+        # cloudpickle takes whatever is in `sys.modules` for importable.
+        reduced = cloudpickle.cloudpickle._dynamic_class_reduce(cls)  # noqa: SLF001
+    return reduced
 
 
 def is_by_value(reduced: Any) -> bool:

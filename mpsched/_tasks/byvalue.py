@@ -462,13 +462,9 @@ class _Pickler(pickle.Pickler):
 
     def _reduce_module(self, module: types.ModuleType) -> Any:
         name = module.__name__
-        parent = name.rpartition(".")[0]
-        if name == "__main__" or (
-            sys.modules.get(name) is module
-            and (module.__spec__ is not None or (parent and functions.is_importable(parent)))
-        ):
+        if name == "__main__" or (sys.modules.get(name) is module and functions.arrives(name)):
             return loading.subimport, (name,)
-        # Made by hand, or dropped from `sys.modules`: it travels as a namespace, all of it.
+        # Made or loaded by hand, or not in `sys.modules`: it travels as a namespace, all of it.
         space = namespaces.space_of(vars(module))
         space.module = module
         self._bundle.need_space(space)
