@@ -31,7 +31,12 @@ def dispatch_table() -> dict[type, Callable[[Any], Any]]:
 
 def reduce_class(cls: type) -> Any:
     """Return how cloudpickle pickles a class; by value: (maker, args, state, .., .., setter)."""
-    return cloudpickle.Pickler.reducer_override(None, cls)  # which looks at the class alone
+    reduced = cloudpickle.Pickler.reducer_override(None, cls)  # which looks at the class alone
+    module = cls.__module__
+    if reduced is NotImplemented and module in sys.modules and not functions.arrives(module):
+        # cloudpickle takes whatever is in `sys.modules` for importable.
+        reduced = cloudpickle.cloudpickle._dynamic_class_reduce(cls)  # noqa: SLF001
+    return reduced
 
 
 def is_by_value(reduced: Any) -> bool:
@@ -47,6 +52,8 @@ def parts_of_class(cls: type) -> tuple[Any, Any]:
         kind, name, bases, namespace, *_ = args
         if "__slots__" in cls.__dict__:
             namespace["__slots__"] = cls.__dict__["__slots__"]
+        if cls.__qualname__ != name:
+            namespace["__qualname__"] = cls.__qualname__
         if typing.NamedTuple in bases:  # would make a named tuple without fields
             namespace["__orig_bases__"], bases = bases, cls.__bases__
         maker, args = loading.make_class, (kind, name, bases, namespace)
@@ -120,8 +127,15 @@ def _reducers() -> dict[type, Callable[[Any], Any]]:
     return table
 
 
-def _reduce_sentinel(obj: Any) -> str:
-    return next(name for name, value in vars(dataclasses).items() if value is obj)
+def _reduce_sentinel(obj: Any) -> Any:
+    for name, value in vars(dataclasses).items():
+        if value is obj:
+            return name
+    # A copy, as other libraries make them that have pickled a class: back to what it stands for.
+    for name, value in vars(dataclasses).items():
+        if type(value) is type(obj) and getattr(value, "name", "") == getattr(obj, "name", ""):
+            return loading.module_global, ("dataclasses", name)
+    return object.__reduce_ex__(obj, 5)
 
 
 _REDUCERS: Final = _reducers()

@@ -14,7 +14,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
-from mpsched._tasks import definitions, functions, loading, namespaces
+from mpsched._tasks import definitions, functions, loading, namespaces, order, sentinels
 from mpsched._tasks.bytecode import global_names, marshalled, submodules
 from mpsched._tasks.definitions import Definition
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from mpsched._tasks.namespaces import ClassRecord, Space
+
+_Key = tuple[str, str] | str
+"""A part of a bundle: (namespace id, name) of a global, or the id of a class."""
 
 _ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 _SHORT: Final = 40  # bytes of a pickle that is its own digest
@@ -75,9 +78,12 @@ class Bundle:
         self.globals: dict[tuple[str, str], tuple[bytes | None, bytes, bytes | None]] = {}
         self._spaces: dict[str, Space] = {}
         self._classes: dict[str, tuple[bytes, bytes, bytes]] = {}
-        self._asked: set[tuple[str, str] | str] = set()
+        self._asked: set[_Key] = set()
         self._noted: list[tuple[Any, ...]] | None = None  # what a definition needs
-        self._todo: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._todo: deque[tuple[_Key, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._needs: dict[_Key, list[_Key]] = {}  # what each part needs
+        self._needs_now: list[_Key] | None = None  # of the part that is being pickled
+        self._runs_code = False  # loading a part may call functions that others are part of
         self._file = io.BytesIO()
         self._pickler = _Pickler(self._file, self)
 
@@ -117,8 +123,14 @@ class Bundle:
             PartFailed: Something of it cannot be pickled; `__cause__` says why.
         """
         while self._todo:
-            add, args = self._todo.popleft()
+            key, add, args = self._todo.popleft()
+            self._needs_now = self._needs[key] = []
             add(*args)
+        self._needs_now = None
+        if self._runs_code or self._classes:
+            parts = self.globals
+            ordered: list[Any] = order.needed_first(parts, self._needs)
+            self.globals = {key: parts[key] for key in ordered if key in parts}
 
     def pack_value(self, root: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
         """Return the pickle of a value, whose out-of-band buffers are `buffers`, in this order."""
@@ -162,19 +174,45 @@ class Bundle:
         """The receiver needs one global, unless it is at home there."""
         if self._noted is not None:
             self._noted.append((Bundle.need_global, space, name))
-        if (space.id, name) in self._asked:
+        key = (space.id, name)
+        if self._needs_now is not None:
+            self._needs_now.append(key)
+        if key in self._asked:
             return
-        self._asked.add((space.id, name))
+        self._asked.add(key)
         if not (self.going_home and (space.importable or name in space.tokens)):
-            self._todo.append((self._add_global, (space, name)))
+            self._todo.append((key, self._add_global, (space, name)))
 
     def need_class(self, cls: type, record: ClassRecord) -> None:
         """The receiver needs one class."""
         if self._noted is not None:
             self._noted.append((Bundle.need_class, cls, record))
+        if self._needs_now is not None:
+            self._needs_now.append(record.id)
         if record.id not in self._asked:
             self._asked.add(record.id)
-            self._todo.append((self._add_class, (cls, record)))
+            self._todo.append((record.id, self._add_class, (cls, record)))
+
+    def home_of(self, value: object) -> tuple[Space, str] | None:
+        """Return the global that this very object is, of a namespace that the receiver needs."""
+        for space in self._spaces.values():
+            for name, one in list(space.globals.items()):  # other threads may add some
+                if one is value:
+                    return space, name
+        return None
+
+    def as_global(self, value: Any) -> Any:
+        """Return what pickles as the global that a sentinel is, or the value itself (VALUE-9)."""
+        if self.going_home or type(value) in _ATOMS:
+            return value
+        state = sentinels.state_of(value)
+        home = None if state is None else self.home_of(value)
+        if home is None:
+            return value
+        space, name = home
+        self.need_global(space, name)
+        # With its state, so that who refers to it has another token when it has.
+        return _Call(loading.sent_global, space.id, name, state)
 
     def _definition(
         self, key: Hashable, parts: list[Any] | None, dump: Callable[[], tuple[bytes, bytes]]
@@ -211,6 +249,7 @@ class Bundle:
             else:
                 data = self._dump_global(space, name, value)
                 token = _version(data)
+                self._runs_code |= bool(self._needs_now)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -221,10 +260,12 @@ class Bundle:
 
     def _dump_function(self, fn: types.FunctionType, space: Space) -> tuple[bytes, bytes]:
         self.need_globals_of(fn, space)
-        return marshalled(fn.__code__), self.dump(_function_state(fn))
+        return marshalled(fn.__code__), self.dump(_function_state(fn, self))
 
     def _dump_global(self, space: Space, name: str, value: Any) -> bytes:
         if not space.importable:
+            if type(value) is object and self.home_of(value) == (space, name):
+                return self.dump(_Call(object))
             return self.dump(value)
         # What is nothing but its identity (a sentinel, a lock) is that of the module over there.
         if type(value) is not object:
@@ -274,7 +315,7 @@ def _digest(*parts: bytes) -> bytes:
     return blake2b(b"".join((sizes, *parts)), digest_size=16).digest()
 
 
-def _function_state(fn: types.FunctionType) -> tuple[Any, ...]:
+def _function_state(fn: types.FunctionType, bundle: Bundle) -> tuple[Any, ...]:
     """Return what `loading.set_function` takes."""
     code = fn.__code__
     special: dict[str, Any] = {}
@@ -288,14 +329,20 @@ def _function_state(fn: types.FunctionType) -> tuple[Any, ...]:
         special["__annotations__"] = fn.__annotations__
     if getattr(fn, "__type_params__", ()):
         special["__type_params__"] = fn.__type_params__  # type: ignore[attr-defined]  # 3.12
-    cells = None
+    as_global = bundle.as_global
+    defaults, kwdefaults, cells = fn.__defaults__, fn.__kwdefaults__, None
+    if defaults:
+        defaults = tuple([as_global(value) for value in defaults])
+    if kwdefaults:
+        kwdefaults = {name: as_global(value) for name, value in kwdefaults.items()}
     values: list[Any] = []
     if fn.__closure__ is not None:
         cells = tuple(_contents(cell) for cell in fn.__closure__)
         values += [value for contents in cells for value in contents]
+        cells = tuple([tuple([as_global(value) for value in contents]) for contents in cells])
     values += [fn.__globals__.get(name) for name in global_names(code)]
     modules = submodules(code, [v for v in values if type(v) is types.ModuleType])
-    return cells, fn.__defaults__, fn.__kwdefaults__, vars(fn) or None, special, modules
+    return cells, defaults, kwdefaults, vars(fn) or None, special, modules
 
 
 def _contents(cell: types.CellType) -> tuple[Any, ...]:
@@ -373,9 +420,20 @@ class _Pickler(pickle.Pickler):
             return self._reduce_module(obj)
         if issubclass(kind, type):
             return self._reduce_class(obj)
+        if kind is object:
+            return self._reduce_bare(obj)
         if self._broad is None and kind not in _PLAIN_KINDS:
             raise _Unknown
         return NotImplemented
+
+    def _reduce_bare(self, obj: object) -> Any:
+        bundle = self._bundle
+        home = None if bundle.going_home else bundle.home_of(obj)
+        if home is None:
+            return NotImplemented
+        space, name = home
+        bundle.need_global(space, name)
+        return loading.sent_global, (space.id, name)
 
     def _reduce_function(self, fn: types.FunctionType) -> Any:
         if fn.__globals__ is _OURS or functions.importable_name(fn) is not None:
@@ -399,18 +457,14 @@ class _Pickler(pickle.Pickler):
         self._closures.update(map(id, fn.__closure__ or ()))
         made = (marshalled(fn.__code__), space.id, name, fn.__closure__)
         return (
-            loading.make_function, made, _function_state(fn), None, None, loading.set_function
+            loading.make_function, made, _function_state(fn, bundle), None, None, loading.set_function
         )  # fmt: skip
 
     def _reduce_module(self, module: types.ModuleType) -> Any:
         name = module.__name__
-        parent = name.rpartition(".")[0]
-        if name == "__main__" or (
-            sys.modules.get(name) is module
-            and (module.__spec__ is not None or (parent and functions.is_importable(parent)))
-        ):
+        if name == "__main__" or (sys.modules.get(name) is module and functions.arrives(name)):
             return loading.subimport, (name,)
-        # Made by hand, or dropped from `sys.modules`: it travels as a namespace, all of it.
+        # Made or loaded by hand, or not in `sys.modules`: it travels as a namespace, all of it.
         space = namespaces.space_of(vars(module))
         space.module = module
         self._bundle.need_space(space)

@@ -77,6 +77,20 @@ def is_importable(module_name: str) -> bool:
     return answer
 
 
+def arrives(module_name: str) -> bool:
+    """Whether another process has the module of that name once it has imported what it can.
+
+    Besides what is importable: what an importable package makes itself, and what is being imported.
+    """
+    parent = module_name.rpartition(".")[0]
+    spec = getattr(sys.modules.get(module_name), "__spec__", None)
+    return (
+        is_importable(module_name)
+        or bool(parent and is_importable(parent))
+        or getattr(spec, "_initializing", False)
+    )
+
+
 def _is_found(name: str, spec: Any) -> bool:
     """Search for the module as an import would; `importlib.util.find_spec` looks at `sys.modules`."""
     if spec.name != name:

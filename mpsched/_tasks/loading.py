@@ -64,21 +64,36 @@ class _Load:
             if ident in namespaces.registry.classes:
                 self.class_by_id(ident, ident)
         for (ident, name), entry in self.entries.items():
-            space = self.spaces[ident]
-            here = space.globals
-            if not namespaces.in_worker or entry.token is None:
-                # Never touch what the program itself has assigned.
-                if name not in here:
-                    here[name] = self._value(entry)
-                continue
-            if name in space.tokens:
-                if space.tokens[name] == entry.token:
-                    continue
-            elif space.importable and name in here and self._is_kept(entry, here):
-                space.tokens[name] = entry.token
-                continue
-            here[name] = self._value(entry)
+            self._assign(self.spaces[ident], name, entry)
+
+    def _assign(self, space: Space, name: str, entry: GlobalEntry) -> None:
+        here = space.globals
+        if not namespaces.in_worker or entry.token is None:
+            # Never touch what the program itself has assigned.
+            if name not in here:
+                value = self._value(entry)
+                here.setdefault(name, value)  # what it refers to may have led back to it
+            return
+        if name in space.tokens:
+            if space.tokens[name] == entry.token:
+                return
+        elif space.importable and name in here and self._is_kept(entry, here):
             space.tokens[name] = entry.token
+            return
+        value = self._value(entry)
+        if name in space.tokens and space.tokens[name] == entry.token:
+            return  # what it refers to led back to it, and has the one that is there now
+        here[name] = value
+        space.tokens[name] = entry.token
+
+    def global_value(self, ident: str, name: str) -> Any:
+        """Return a global in the version that came, assigned already."""
+        entry = self.entries.get((ident, name))
+        if entry is None:
+            raise _dropped("global", name)
+        space = self.spaces[ident]
+        self._assign(space, name, entry)
+        return space.globals[name]
 
     @staticmethod
     def _is_kept(entry: GlobalEntry, here: dict[str, Any]) -> bool:
@@ -248,6 +263,11 @@ def _current() -> _Load:
 def sent_function(ident: str, name: str) -> Any:
     """Return a function that travels as the global `name` of a namespace."""
     return _current().function(ident, name)
+
+
+def sent_global(ident: str, name: str, _state: object = None) -> Any:
+    """Return what travels as the global `name` of a namespace; `_state` is for the token alone."""
+    return _current().global_value(ident, name)
 
 
 def sent_class(ident: str, name: str) -> type:

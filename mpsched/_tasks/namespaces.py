@@ -185,6 +185,8 @@ def space_from(entry: SpaceEntry) -> Space:
     module = sys.modules.get(entry.id)
     if module is not None:
         vars(module).setdefault("__builtins__", builtins)
+        if in_worker and entry.package and not vars(module).get("__package__"):
+            vars(module)["__package__"] = entry.package  # `python -m`: for imports relative to it
         return _of_module(module, entry.id, importable=False)
     known = registry.anonymous.get(entry.id) or registry.spaces.get(entry.id)
     if known is None:

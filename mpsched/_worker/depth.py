@@ -86,11 +86,14 @@ def nested_joins(frame: FrameType | None) -> int:
     """Count the joins among a frame and those below it."""
     from mpsched._worker import hot
 
-    # What `Handle.join` is, and what the futures of children call, whoever calls them.
+    # What `Handle.join` is, and what the futures of children call, whoever calls them; `join_all`.
     codes = {hot._join.__code__}  # noqa: SLF001
     futures = sys.modules.get("mpsched._worker.forkfuture")
     if futures is not None:
         codes.add(futures._join.__code__)  # noqa: SLF001
+    together = sys.modules.get("mpsched._worker.together")
+    if together is not None:
+        codes.add(together.join_all.__code__)
     joins = 0
     while frame is not None:
         joins += frame.f_code in codes

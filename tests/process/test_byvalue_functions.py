@@ -6,13 +6,17 @@ The parent is this process with a notebook's `__main__`; the worker is a second 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import struct
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from tests.support import library
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from tests.support.peer import Notebook, Peer
@@ -289,3 +293,42 @@ def test_importable_modules_a_changed_global_reaches_lambdas(
 def test_importable_modules_keep_what_has_only_identity(peer: Peer) -> None:
     """Sentinels, locks and tables are those of the module over there, not copies."""
     assert peer.run(library.user_of_what_has_only_identity()) == (True, True, True)
+
+
+def test_importable_modules_are_imported_relative_to_a_program_of_a_package(
+    main: Notebook, peer: Peer
+) -> None:
+    """`python -m package` gives `__main__` a `__package__`, which an import in a function asks for."""
+    vars(main.module)["__package__"] = "tests.support"
+    main.cell(
+        """
+        def task():
+            from . import library as found
+            from .library import get_state
+            return found.__name__, get_state.__module__, __package__
+        """
+    )
+    assert peer.run(main["task"]) == (
+        "tests.support.library",
+        "tests.support.library",
+        "tests.support",
+    )
+
+
+def test_importable_modules_one_loaded_by_hand_travels_with_its_functions(
+    main: Notebook, peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the program has put it into `sys.modules`, where no other process finds it."""
+    path = tmp_path / "a_plugin.py"
+    path.write_text("Q = 4\nclass K:\n    def m(self): return Q\ndef f(x): return K().m() + x\n")
+    spec = importlib.util.spec_from_file_location("a_plugin", path)
+    assert spec is not None
+    assert spec.loader is not None
+    plugin = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "a_plugin", plugin)
+    spec.loader.exec_module(plugin)
+    vars(main.module)["plugin"] = plugin
+    main.cell("def task(): return plugin.f(1), plugin.K().m(), plugin.K()")
+    number, four, back = peer.run(main["task"])
+    assert (number, four, type(back)) == (5, 4, plugin.K)
+    assert peer.run(plugin.f, 2) == 6

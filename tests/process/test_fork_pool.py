@@ -13,6 +13,7 @@ from tests.support import forkcalls
 from tests.support.pools import DEADLINE_S, pool, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -257,12 +258,13 @@ def test_fork_pool_ten_thousand_nested_joins_give_their_value() -> None:
         assert run(ex, forkcalls.deep_by_keyword, 10_000) == 10_000
 
 
-def test_fork_pool_a_million_nested_joins_are_an_error() -> None:
+@pytest.mark.parametrize("nest", [forkcalls.deep, forkcalls.deep_together])
+def test_fork_pool_a_million_nested_joins_are_an_error(nest: Callable[[int], int]) -> None:
     """What is nested too deep raises RecursionTooDeep, which names remedies; the worker lives on."""
     with pool(1) as ex:
         assert run(ex, forkcalls.fib, 5) == 5  # it has started
         before = [worker.pid for worker in ex.stats().workers]
-        kind, text = run(ex, forkcalls.too_deep, 1_000_000)
+        kind, text = run(ex, forkcalls.too_deep, 1_000_000, nest)
         assert kind == "RecursionTooDeep"
         assert "grain" in text
         assert "resumable" in text

@@ -308,10 +308,14 @@ def deep(levels: int) -> int:
     return 0 if not levels else 1 + spawn(deep, levels - 1).join()
 
 
-def too_deep(levels: int) -> tuple[str, str]:
+def deep_together(levels: int) -> int:
+    return 0 if not levels else 1 + mpsched.join_all((deep_together, levels - 1))[0]
+
+
+def too_deep(levels: int, nest: Callable[[int], int] = deep) -> tuple[str, str]:
     """Nest too many joins; return (class, text) of the error."""
     try:
-        deep(levels)
+        nest(levels)
     except RecursionError as problem:
         return type(problem).__name__, str(problem)
     raise AssertionError("it was not too deep")
