@@ -60,6 +60,7 @@ class Dispatcher:
         self.thread = threading.Thread(target=self._run, name="mpsched-scheduler", daemon=True)
         desk.thread = self.thread
         self._lead = _LEAD_LEAST_S
+        self._late = self._took = 0.0  # how late its sleeps end, and how long handing over takes
         self._owes = False  # the pool's own thread is to hear of what was handed over
         self._unwatch = desk.clock.watch(desk.bell.ring)
 
@@ -137,7 +138,8 @@ class Dispatcher:
                 return
             late = clock.monotonic() - until + lead
             # Up at once, down slowly: one in a hundred is to be on time, too.
-            self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, late * 1.25, lead * 0.98))
+            self._late = max(late * 1.25, self._late * 0.98)
+            self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, self._late + self._took))
         left = until - clock.monotonic()
         if left > 0 and not desk.expect(until):
             bell.wait(left)  # all workers are busy: they need this core more
@@ -145,10 +147,29 @@ class Dispatcher:
         with desk.lock, desk.whole:
             # Not beyond a deadline: nothing may be missed before it is over.
             desk.prepare(until if desk.deadlines else until + _AHEAD_S)
+            more = len(desk.prepared) > 1
             if desk.prepared:
                 until = min(until, desk.prepared[0][0])
+        if more:
+            desk.expect(until, 2)
+        self._hand_over(until, left)
+
+    def _hand_over(self, until: float, left: float) -> None:
+        """Give what is prepared to idle workers, which wait for its time; what finds none is released then."""
+        desk = self._desk
+        bell, clock = desk.bell, desk.clock
         while True:
             while (now := clock.monotonic()) < until:
+                if desk.prepared:
+                    with desk.lock, desk.whole:
+                        gone = desk.hand_early()
+                    self._owes = True
+                    if left:
+                        took = clock.monotonic() - until + left
+                        self._took, left = max(took, self._took * 0.98), 0.0
+                    if gone:
+                        return
+                    until = desk.prepared[0][0]
                 if bell.is_rung():
                     return
                 os.sched_yield()
