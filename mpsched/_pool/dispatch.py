@@ -289,6 +289,7 @@ class Dispatcher:
         if not self.section.try_enter():
             return False
         try:
+            self._missed = False  # as in pump
             if self._moving or self._target is not None:
                 self._recover()
             if self._ready or self.held or task.cancelled or self.idle_one() < 0:
@@ -310,6 +311,8 @@ class Dispatcher:
             return True
         finally:
             self.section.leave()
+            if self._missed:
+                self._collector.wake()  # somebody who wanted to pump relies on whoever was inside
 
     def _lay(self, task: Task, handle: int, from_ns: int) -> int:
         """Write an entry and lay it into the inbox of an idle worker; return which, or -1."""
