@@ -214,6 +214,8 @@ class HandOut(Book):
         assert pool is not None
         if not self.own_order or pool.refusal is not None or pool.supervisor.draining:
             return False
+        if pool.dispatcher.idle_one() < 0:
+            return not prepared
         now = self.clock.monotonic()
         self._forget_early(now)
         while prepared:
