@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import pickle
 import time
@@ -189,12 +190,15 @@ def test_early_root_that_somebody_wanted_to_pump_beside_has_the_collector_rung(
 
 @pytest.mark.parametrize("function", [idle.linger, idle._look])
 def test_early_root_at_any_line_of_idleness_is_awaited_or_refused(
-    function: Callable[..., object],
+    function: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who stops being idle sees it before it takes anything else, or is seen."""
+    ticks = itertools.count(0, 20_000)
+    # Whoever looks at it moves it, so each worker lingers for as many lines.
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(ticks))
 
     def lingered(quiet: QuietPool) -> object:
-        quiet.segment.words[lay.H_SOON] = time.monotonic_ns() + 200_000
+        quiet.segment.words[lay.H_SOON] = next(ticks) + 200_000
         return idle.linger(quiet.workers[0])
 
     def alone() -> None:
@@ -209,7 +213,7 @@ def test_early_root_at_any_line_of_idleness_is_awaited_or_refused(
         quiet = QuietPool(1)
         handed: list[bool] = []
         # Far away, so that it is still there when the worker has left.
-        at = time.monotonic_ns() + 60_000_000_000
+        at = next(ticks) + 60_000_000_000
 
         def hand(quiet: QuietPool = quiet, handed: list[bool] = handed, at: int = at) -> None:
             if not handed:
