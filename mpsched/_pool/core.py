@@ -355,7 +355,7 @@ class Pool:
     def _wait_for_room(self) -> None:
         limit = self.options.max_pending
         assert limit is not None
-        if self.pending() < limit:
+        if self.pending() < limit or self.unfinished() < limit:
             return
         own = self.in_own_thread()
         if self.options.raise_when_full or own or guards.in_event_loop():
@@ -389,6 +389,10 @@ class Pool:
     def pending(self) -> int:
         """Tasks that are accepted and not final."""
         return len(self.ready) + len(self.dispatcher.inflight) + len(self.supervisor.alone.waiting)
+
+    def unfinished(self) -> int:
+        """As `pending`, without what is final and still has to be accounted for; looks at each task."""
+        return len(self.ready) + self.dispatcher.unfinished() + len(self.supervisor.alone.waiting)
 
     def start_run(self, run: MapRun) -> None:
         """Accept a map."""

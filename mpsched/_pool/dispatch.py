@@ -127,6 +127,14 @@ class Dispatcher:
         ahead = max(self._settings.ahead_s * 1e9, 2 * self._delay_ns)
         return max(2, min(self._settings.window, int(ahead / self._task_ns)))
 
+    def unfinished(self) -> int:
+        """Count what is in flight and not final. A future is final first, then its task leaves `inflight`."""
+        tasks = list(self.inflight.values())
+        return sum(
+            task.run is not None or not (task.future is None or task.future.done())
+            for task in tasks
+        )
+
     # --- pumping ------------------------------------------------------------------------------------
 
     def pump(self, *, ring: bool = True) -> None:

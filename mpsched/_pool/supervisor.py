@@ -48,8 +48,9 @@ _INSIDE_S: Final = 0.005
 """Seconds between looks while a callback waits for something else."""
 _RETRY_S: Final = 0.001
 """Seconds until an inbox is tried again whose lock was taken."""
-_LINGER_S: Final = 0.010
-"""Seconds between looks while a caller's thread reads the results."""
+_LINGER_S: Final = (0.010, 0.040)
+"""Seconds between looks while a caller's thread reads the results: first, and most while that thread reads a
+map, whose results lie for `tell_s` anyway."""
 _TRIES: Final = 4
 """Starts in a row that may fail before the pool does."""
 _BACKOFF_S: Final = 0.05
@@ -95,6 +96,7 @@ class Supervisor:
         self._ever_ready = False
         self._template_gone = False
         self._safety = _SAFETY_S[0]
+        self._linger = _LINGER_S[0]
         self._audit = Audit(pool)
         self._looked = 0.0
         self._stopping = False
@@ -173,8 +175,11 @@ class Supervisor:
         self.dozing = False
         now = time.monotonic()
         recent = now - self._looked < _SAFETY_S[0]
-        if timeout == _LINGER_S and not woken and recent and pool.leader.section.taken():
-            return  # the thread for which results were left to lie is there
+        if timeout == self._linger and not woken and recent and pool.leader.section.taken():
+            # The thread for which results were left to lie is there.
+            self._linger = min(2 * timeout, _LINGER_S[bool(pool.runs)])
+            return
+        self._linger = _LINGER_S[0]
         self._safety = _LOOK_S if woken else min(self._safety * 2, _SAFETY_S[1])
         for event in self._launcher.events():
             self._handle(event)
@@ -254,7 +259,7 @@ class Supervisor:
             times.append(now + alone.LOOK_S)
         left = max(0.0, min(times) - now) if times else None
         if self._pool.leader.lingering:
-            return _LINGER_S if left is None else min(_LINGER_S, left)
+            return self._linger if left is None else min(self._linger, left)
         if self._pool.dispatcher.busy:
             return _RETRY_S
         # First said, then looked: whoever adds work afterwards and waits from outside, rings.

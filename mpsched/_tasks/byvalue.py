@@ -1,31 +1,27 @@
 """Functions and classes that travel by value: the sending side. See README.md, "By value".
 
-Imported on first need only: cloudpickle takes 30 ms. A by-value pickle is an ordinary pickle; what
-loads it is in `loading.py`.
+Imported on first need only. A by-value pickle is an ordinary pickle; what loads it is in `loading.py`.
+Functions, and what most of them name, are pickled here; the first object of another kind brings `broad.py`.
 """
 
 from __future__ import annotations
 
 import copyreg
-import dataclasses
-import enum
-import functools
-import hashlib
 import io
 import pickle
-import struct
 import sys
 import types
-import typing
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
-
-import cloudpickle
 
 from mpsched._tasks import definitions, functions, loading, namespaces
 from mpsched._tasks.bytecode import global_names, marshalled, submodules
 from mpsched._tasks.definitions import Definition
+
+try:
+    from _blake2 import blake2b  # `hashlib` loads OpenSSL first
+except ImportError:
+    from hashlib import blake2b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
 
 _ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 _SHORT: Final = 40  # bytes of a pickle that is its own digest
-_CLASS_PARTS: Final = 6  # how cloudpickle reduces a class that travels by value
 
 
 class PartFailed(pickle.PicklingError):
@@ -96,9 +91,19 @@ class Bundle:
         if type(obj) in _ATOMS:
             return pickle.dumps(obj, 5)
         if keep is not None:
+            _broaden()  # a value may be anything, and what was kept cannot be taken back
             with io.BytesIO() as file:
                 _Pickler(file, self, keep).save(obj)
                 return file.getvalue()
+        try:
+            return self._dump(obj)
+        except _Unknown:
+            # Once in a process. What was noted until there is noted again, which changes nothing.
+            _broaden()
+            self._pickler = _Pickler(self._file, self)
+            return self._dump(obj)
+
+    def _dump(self, obj: Any) -> bytes:
         file = self._file
         file.seek(0)
         file.truncate()
@@ -241,17 +246,8 @@ class Bundle:
         self._classes[record.id] = (not record.local and record.token) or token, made, state
 
     def _dump_class(self, cls: type) -> tuple[bytes, bytes]:
-        maker, args, state, _, _, setter = self._pickler.reduce_by_cloudpickle(cls)
-        if not issubclass(cls, enum.Enum):
-            # What cloudpickle makes has no slots, and needs cloudpickle in the worker.
-            kind, name, bases, namespace, *_ = args
-            if "__slots__" in cls.__dict__:
-                namespace["__slots__"] = cls.__dict__["__slots__"]
-            if typing.NamedTuple in bases:  # would make a named tuple without fields
-                namespace["__orig_bases__"], bases = bases, cls.__bases__
-            maker, args = loading.make_class, (kind, name, bases, namespace)
-            setter, state = loading.set_class, state[0]
-        return self.dump((maker, args)), self.dump((setter, state))
+        made, state = _broaden().parts_of_class(cls)
+        return self.dump(made), self.dump(state)
 
 
 def is_sent_as_global(value: Any, space: Space, name: str) -> bool:
@@ -275,7 +271,7 @@ def _version(value: bytes) -> bytes:
 
 def _digest(*parts: bytes) -> bytes:
     sizes = repr([len(part) for part in parts]).encode()  # where one ends and the next begins
-    return hashlib.blake2b(b"".join((sizes, *parts)), digest_size=16).digest()
+    return blake2b(b"".join((sizes, *parts)), digest_size=16).digest()
 
 
 def _function_state(fn: types.FunctionType) -> tuple[Any, ...]:
@@ -309,85 +305,39 @@ def _contents(cell: types.CellType) -> tuple[Any, ...]:
         return ()  # not assigned yet
 
 
-# --- reducers of what neither pickle nor cloudpickle knows ------------------------------------------
-
-
-def _by_name(obj: Any) -> str | None:
-    """Return the name of an object that is found by import, as a reducer returns it."""
-    name: str | None = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
-    module = getattr(obj, "__module__", None)
-    if name is None or module is None or not functions.is_importable(module):
-        return None
-    found: Any = sys.modules[module]
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return name if found is obj else None
-
-
-def _reduce_cached(obj: Any) -> Any:
-    keys = obj.cache_parameters()
-    return _by_name(obj) or (loading.cached, (obj.__wrapped__, keys["maxsize"], keys["typed"]))
-
-
-def _reduce_typing(obj: Any) -> Any:
-    return _by_name(obj) or (type(obj), (obj.__name__,))
-
-
-def _reduce_new_type(obj: Any) -> Any:
-    return _by_name(obj) or (type(obj), (obj.__name__, obj.__supertype__))
-
-
-def _reduce_alias(obj: Any) -> Any:
-    return _by_name(obj) or (type(obj), (obj.__name__, obj.__value__))
-
-
-def _reduce_struct(obj: struct.Struct) -> Any:
-    return type(obj), (obj.format,)
-
-
-def _reduce_weak_dict(obj: Any) -> Any:
-    return type(obj), (dict(obj),)
-
-
-def _reduce_cached_property(obj: Any) -> Any:
-    return loading.cached_property, (obj.func, obj.attrname)
-
-
-def _reducers() -> dict[type, Callable[[Any], Any]]:
-    table: dict[type, Callable[[Any], Any]] = {
-        type(functools.lru_cache(_digest)): _reduce_cached,
-        functools.cached_property: _reduce_cached_property,
-        struct.Struct: _reduce_struct,
-        typing.NewType: _reduce_new_type,
-        typing.ParamSpec: _reduce_typing,
-        typing.TypeVarTuple: _reduce_typing,
-        weakref.WeakKeyDictionary: _reduce_weak_dict,
-        weakref.WeakValueDictionary: _reduce_weak_dict,
-    }
-    if hasattr(typing, "TypeAliasType"):
-        table[typing.TypeAliasType] = _reduce_alias
-    # Sentinels of dataclasses, compared by identity.
-    for name in (
-        "MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR"
-    ):  # fmt: skip
-        if hasattr(dataclasses, name):
-            table[type(getattr(dataclasses, name))] = _reduce_sentinel
-    return table
-
-
-def _reduce_sentinel(obj: Any) -> str:
-    return next(name for name, value in vars(dataclasses).items() if value is obj)
-
-
-_REDUCERS: Final = _reducers()
 _OURS: Final = vars(loading)
 _NAMED_TYPES: Final = {v: k for k, v in vars(types).items() if isinstance(v, type)}
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's pickler, for one object of a bundle."""
+class _Unknown(BaseException):
+    """Something was met whose kind only `broad.py` may know."""
 
-    _known = 0
+
+_PLAIN_KINDS: Final = frozenset(
+    {
+        *(_Call, complex, range, slice, bytearray, types.BuiltinFunctionType),
+        *(type(...), type(NotImplemented)),
+    }
+)
+"""Kinds that plain pickling, which asks for each object, does as well as it can be done."""
+
+_broad: Any = None
+
+
+def _broaden() -> Any:
+    """Have the pickler know all kinds from now on; returns `broad`, which takes 30 ms to import."""
+    global _broad
+    if _broad is None:
+        from mpsched._tasks import broad
+
+        _broad = broad
+    return _broad
+
+
+class _Pickler(pickle.Pickler):
+    """The pickler of one object of a bundle. As broad as it was made: see `Bundle.dump`."""
+
+    _registered = -1
 
     def __init__(
         self,
@@ -395,12 +345,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         bundle: Bundle,
         keep: Callable[[pickle.PickleBuffer], Any] | None = None,
     ) -> None:
-        if _Pickler._known != len(copyreg.dispatch_table):
+        self._broad = _broad
+        if _broad is not None and _Pickler._registered != len(copyreg.dispatch_table):
             # One plain dict: the C pickler asks it for every object, and a ChainMap is slow.
-            _Pickler._known = len(copyreg.dispatch_table)
-            _Pickler.dispatch_table = {**cloudpickle.Pickler.dispatch_table, **_REDUCERS}
-        # Not cloudpickle's own `__init__` and `dump`, whose work nobody needs here.
-        pickle.Pickler.__init__(self, file, 5, buffer_callback=keep)
+            _Pickler._registered = len(copyreg.dispatch_table)
+            _Pickler.dispatch_table = _broad.dispatch_table()
+        super().__init__(file, 5, buffer_callback=keep)
         self._bundle = bundle
         self._closures: set[int] = set()
 
@@ -423,6 +373,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return self._reduce_module(obj)
         if issubclass(kind, type):
             return self._reduce_class(obj)
+        if self._broad is None and kind not in _PLAIN_KINDS:
+            raise _Unknown
         return NotImplemented
 
     def _reduce_function(self, fn: types.FunctionType) -> Any:
@@ -476,14 +428,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             known = namespaces.registry.records.get(cls)
             if known is not None and not known.local:
                 return loading.home_class, (known.id, cls.__qualname__)
+        if self._broad is None:
+            raise _Unknown
         if cls not in namespaces.registry.records:
-            reduced = self.reduce_by_cloudpickle(cls)
-            if not isinstance(reduced, tuple) or len(reduced) != _CLASS_PARTS:
+            reduced = self._broad.reduce_class(cls)
+            if not self._broad.is_by_value(reduced):
                 return reduced
         record = namespaces.record_of(cls)
         self._bundle.need_class(cls, record)
         return loading.sent_class, (record.id, cls.__qualname__)
-
-    def reduce_by_cloudpickle(self, cls: type) -> Any:
-        """Return how cloudpickle pickles a class; by value: (maker, args, state, .., .., setter)."""
-        return super().reducer_override(cls)

@@ -29,7 +29,7 @@ _PROBE: Final = 8
 """Items of the first block: singly run, items cannot show how short they are."""
 
 _LONG_NS: Final = 1_000_000
-_LOOK_NS: Final = 10_000_000
+_LOOK_NS: Final = 50_000_000
 """Nanoseconds of an item that `Worker.look` follows; and of shorter ones together (LEFT-1)."""
 
 _NONE: Final[list[Any]] = []
@@ -209,7 +209,7 @@ class Chunk:
         call = itertools.starmap if self._star else map
         assert row is not None
         settings = worker.settings
-        block_ns, short_ns, tell_ns = settings.flush_s * 1e9, settings.short_s * 1e9, worker.tell_ns
+        block_ns, short_ns = settings.flush_s * 1e9, settings.short_s * 1e9
         # The time has the block's end in it, which is no work of the items.
         least, most = block_ns * 0.9, block_ns * 1.06
         clock = time.monotonic_ns
@@ -249,7 +249,7 @@ class Chunk:
             before = now
             now = clock()
             took = now - before
-            if now - worker.last_flush_ns >= tell_ns:
+            if now >= worker.parent_ns:
                 self._ring_if_due(now, took / (stop - start))
             if now >= self._look_ns:
                 self._look_ns = now + _LOOK_NS

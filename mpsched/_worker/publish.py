@@ -54,6 +54,8 @@ _pinned: set[int] = set()
 _root = 0
 _begun_ns = 0
 """When this root was first asked for children."""
+_called = False
+"""Whether those who asked and were left waiting were rung (`_call`)."""
 _spent_ns = 0
 """What the main thread has spent for thieves in it."""
 _given_ns = 0
@@ -93,18 +95,34 @@ def answer() -> None:
     if _spent_ns > _FREE_NS and _spent_ns * _SHARE > now - _begun_ns and _gained_ns < _spent_ns:
         # A thief that still has nothing after `patience_s` asks the helper.
         hot.want[0] = 0
+        if not _called:
+            _call(worker)
         return
     _serve(worker, 0)
     _spent_ns += time.monotonic_ns() - now
 
 
+def _call(worker: Worker) -> None:
+    """Ring those who wait, once in a root: who sleeps since before it forked has no patience, and asks nobody.
+
+    Woken, each looks, and sleeps again with patience (idle.park).
+    """
+    global _called
+    _called = True
+    words, layout = worker.words, worker.config.layout
+    for other in _asking(worker):
+        if words[layout.block(other) + lay.B_STATE] == lay.PARKED:
+            worker.bells[other].wake()
+
+
 def _begin(worker: Worker, now: int) -> None:
     """Start the accounts of another root."""
-    global _root, _begun_ns, _spent_ns, _given_ns, _gained_ns, _gains, _busy
+    global _root, _begun_ns, _spent_ns, _given_ns, _gained_ns, _gains, _busy, _called
     if _busy.locked() and not _server:
         _busy = threading.Lock()  # a signal handler has raised between the lock and its `try`
     _root, _begun_ns = worker.run, now
     _spent_ns = _given_ns = _gained_ns = _gains = 0
+    _called = False
     _pinned.clear()
 
 

@@ -63,7 +63,8 @@ class Worker:
         recent_ns: mean nanoseconds of recent roots; 0 before the first.
         chunk: the piece of a map that runs, or None (chunk.py).
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
-        tell_ns: nanoseconds after which the parent is told of results of maps.
+        tell_ns: nanoseconds after which the parent is told of results of maps; parent_ns: before it (monotonic ns) that is
+            not so, as far as was seen.
         look_ahead: reads what it can of a root that is not claimed yet (run.py); ahead: what that has found.
         baseline: what it was like when it was ready; None until then.
         write_lock: guards the result ring between the main and the helper thread.
@@ -122,6 +123,7 @@ class Worker:
         self.items = 0
         self.busy_ns = 0
         self.last_flush_ns = 0
+        self.parent_ns = 0
         self._tail = layout.result(index) + lay.R_TAIL
         self.patient_ns = 0
         self.tell_ns = int(config.settings.tell_s * 1e9)
@@ -329,20 +331,21 @@ class Worker:
 
     def parent_is_due(self, now: int) -> bool:
         """Whether no worker has told the parent of anything for `tell_s`."""
-        least = now - self.tell_ns
-        if self.last_flush_ns > least:
+        if now < self.parent_ns:
             return False
         words, layout = self.words, self.config.layout
-        return all(
-            words[layout.block(worker) + lay.B_FLUSH_NS] <= least
-            for worker in range(words[lay.H_LIVE])
+        told = max(
+            words[layout.block(worker) + lay.B_FLUSH_NS] for worker in range(words[lay.H_LIVE])
         )
+        self.parent_ns = told + self.tell_ns
+        return now >= self.parent_ns
 
     def ring_the_parent(self) -> None:
         """Wake whoever is to read the results that were published so far."""
         self.unflushed = 0
         now = time.monotonic_ns()
         self.last_flush_ns = now
+        self.parent_ns = now + self.tell_ns
         words, block = self.words, self.block
         fresh = self.executed - words[block + lay.B_EXECUTED]
         if fresh > 0:

@@ -224,6 +224,35 @@ def test_programs_without_main_guard_work(way: str) -> None:
     assert (result.rc, result.out.strip(), result.err) == (0, "all well", "")
 
 
+def test_program_of_functions_needs_no_cloudpickle() -> None:
+    """Neither the program nor a worker whose task forks imports it: it takes longer than all the rest."""
+    result = run_script(
+        """
+        import sys
+        import mpsched
+        LIMIT = 2
+        def fib(n):
+            if n < LIMIT: return n
+            child = mpsched.spawn(fib, n - 1)
+            return fib(n - 2) + child.join()
+        def heavy(): return sorted({"cloudpickle", "dataclasses", "inspect", "logging"} & set(sys.modules))
+        def task():
+            left = mpsched.spawn(fib, 15)
+            return fib(14) + left.join(), heavy()
+        before = set(heavy())
+        with mpsched.WorkStealingExecutor(max_workers=2) as pool:
+            found = [pool.run(task) for _ in range(8)]
+        stats = pool.stats()
+        assert all(number == 987 for number, _ in found), found
+        assert all(not names for _, names in found), found
+        assert "cloudpickle" not in set(heavy()) - before
+        print("published", stats.published > 0)
+        """,
+        env={"MPSCHED_DEBUG": "steal"},
+    )
+    assert result.out == "published True\n", result
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked_workers_start_with_what_is_sent_to_them(main: Notebook) -> None:
     """A forked worker inherits the program's classes and functions; it takes those it is sent."""

@@ -49,6 +49,7 @@ _WORK: Final[dict[str, dict[str, Any]]] = {
     "inbox.early.claimed": {"timed": True},
     "inbox.early.taken": {"timed": True},
     "early.awaited": {"timed": True},
+    "piece.flushed": {"sealed": True},
     "block.said": {"block": True},
     "block.over": {"block": True},
 }

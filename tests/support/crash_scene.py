@@ -44,6 +44,17 @@ def noted_item(item: tuple[str, str]) -> str:
     return noted(*item, 0.0015)
 
 
+class Name(str):
+    """A result that is pickled by itself."""
+
+    __slots__ = ()
+
+
+def noted_sealed_item(item: tuple[str, str]) -> str:
+    """As `noted_item`."""
+    return Name(noted_item(item))
+
+
 def noted_tree(log: str, name: str, depth: int) -> int:
     """Count the nodes of a tree, each a child; joined oldest first, so that joins wait."""
     noted(log, name)
@@ -118,6 +129,7 @@ class Scene:
         late: bool = False,
         block: bool = False,
         timed: bool = False,
+        sealed: bool = False,
         orphans: float = 0.0,
     ) -> None:
         """One round of everything, and wait for it.
@@ -128,6 +140,7 @@ class Scene:
                 has one as well, and ends in time.
             block: Roots block, so that spares stand in.
             timed: Roots have a time, and workers wait for it.
+            sealed: Results of items are pickled one by one.
             orphans: One root ends its worker, and its children run elsewhere for so many seconds.
         """
         self.rounds += 1
@@ -179,7 +192,8 @@ class Scene:
         items = [f"{at}item{n}" for n in range(24)]
         pairs = [(log, name) for name in items]
         # In one piece, of which idle workers want a half.
-        results = ex.map(noted_item, pairs, chunksize=24, return_exceptions=True)
+        item = noted_sealed_item if sealed else noted_item
+        results = ex.map(item, pairs, chunksize=24, return_exceptions=True)
         self.items |= zip(items, results, strict=True)
         for future in self.futures.values():
             future.add_done_callback(lambda _future: None)

@@ -191,6 +191,30 @@ def test_wakeups_leader_does_not_sleep_over_its_own_result() -> None:
         running.close()
 
 
+def test_wakeups_who_has_a_result_finds_room_for_the_next_task() -> None:
+    """A future is final before its task is accounted for; it is not counted as pending from then on."""
+    probe = Running()
+    lines = lines_of(Leader._accept_plain, lambda: lead(probe))
+    probe.close()
+    early = 0
+    for line in range(lines):
+        running = Running()
+        dispatcher, futures = running.pool.dispatcher, running.futures
+        counted: list[tuple[int, int, int]] = []
+
+        def count() -> None:
+            left = sum(not future.done() for future in futures)  # noqa: B023
+            counted.append((left, dispatcher.unfinished(), len(dispatcher.inflight)))  # noqa: B023
+
+        with before_line(Leader._accept_plain, line, count):
+            lead(running)
+        ((left, unfinished, inflight),) = counted
+        assert unfinished == left, f"before line {line}"
+        early += inflight > left
+        running.close()
+    assert early > 1
+
+
 def test_wakeups_leader_looks_by_itself_and_then_has_the_supervisor_look(
     quiet: QuietPool,
 ) -> None:
@@ -344,18 +368,19 @@ def test_wakeups_root_that_came_back_too_late_is_queued_again(quiet: QuietPool) 
 def test_wakeups_results_that_are_left_to_lie_delay_no_limit() -> None:
     """The supervisor sleeps no longer than until the next look, and then does more than collect.
 
-    (It only collects after `_LINGER_S`, so it has to tell the two apart.)
+    (It only collects after `_linger` seconds, so it has to tell the two apart.)
     """
     look: float | None = None
     nothing = SimpleNamespace(next=lambda: None, busy=lambda: False)
     supervisor: Any = object.__new__(Supervisor)
     supervisor._slots = []
+    supervisor._linger = linger = _LINGER_S[0]
     supervisor._spares = supervisor._memory = supervisor.alone = nothing
     supervisor.limits = SimpleNamespace(next=lambda: look)
     supervisor.burial = SimpleNamespace(trees=nothing)
     supervisor._pool = SimpleNamespace(leader=SimpleNamespace(lingering=True))
-    assert supervisor._timeout(5.0) == _LINGER_S
-    look = time.monotonic() + _LINGER_S / 2
-    assert supervisor._timeout(5.0) < _LINGER_S
+    assert supervisor._timeout(5.0) == linger
+    look = time.monotonic() + linger / 2
+    assert supervisor._timeout(5.0) < linger
     look = time.monotonic() - 1.0
     assert supervisor._timeout(5.0) == 0.0

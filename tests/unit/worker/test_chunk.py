@@ -220,12 +220,12 @@ def test_chunk_results_that_are_not_plain_are_asked_for(plain: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("microseconds", "items", "looks"), [(3_000, 30, 29), (200, 110, 2), (1, 110, 0)]
+    ("microseconds", "items", "looks"), [(3_000, 30, 29), (240, 220, 1), (1, 110, 0)]
 )
 def test_chunk_looks_at_what_items_leave_behind(
     microseconds: int, items: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each item of a millisecond, and of shorter ones every ten (LEFT-1)."""
+    """After each item of a millisecond, and of shorter ones every fifty (LEFT-1)."""
     clock = 10**15
     monkeypatch.setattr("time.monotonic_ns", lambda: clock)
     seen: list[int] = []

@@ -258,6 +258,33 @@ def test_publish_counts_thieves_that_are_on_their_way(monkeypatch: pytest.Monkey
     quiet.close()
 
 
+def test_publish_rings_those_whom_it_leaves_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Home has spent its share: who sleeps since before it forked has no patience, and is rung for that."""
+    quiet = QuietPool(width=3)
+    with home_of(quiet, 1) as worker:
+        words = quiet.segment.words
+        thieves = [quiet.workers[index] for index in (0, 2)]
+        for thief in thieves:
+            words[thief.block + lay.B_WAITS] = lay.WAITS_ANY
+            words[thief.block + lay.B_STATE] = lay.PARKED
+        monkeypatch.setattr(publish, "_FREE_NS", -1)
+        monkeypatch.setattr(publish, "_SHARE", 1 << 40)  # of any time: it has spent too much
+        monkeypatch.setattr(publish, "_gained_ns", -1)
+        handles = [hot.spawn(noted, 0)]
+        published = words[worker.block + lay.B_PUBLISHED]
+        handles.append(hot.spawn(noted, 1))
+        assert words[worker.block + lay.B_PUBLISHED] == published == 1
+        assert hot.want[0] == 0
+        # The first was rung for the child, the second because there is none for it.
+        assert [thief.bell.wait(0) for thief in thieves] == [True, True]
+        hot.want[0] = 1
+        handles.append(hot.spawn(noted, 2))
+        assert hot.want[0] == 0
+        assert [thief.bell.wait(0) for thief in thieves] == [False, False]
+        assert [handle.join() for handle in handles] == [0, 1, 2]
+    quiet.close()
+
+
 @pytest.mark.parametrize("coarse", [False, True])
 def test_linger_asks_the_helper_at_once_if_children_are_coarse(
     home: tuple[QuietPool, Worker], monkeypatch: pytest.MonkeyPatch, coarse: bool
