@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections import deque
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 256
 """Versions handed to a given executor before the lock is let go for a moment."""
+
+
+def not_before(seconds: float) -> int:
+    """Return nanoseconds that a float clock does not show as less than `seconds`, however long the machine runs."""
+    return int(math.nextafter(seconds, math.inf) * 1e9) + 2
 
 
 class HandOut(Book):
@@ -224,8 +230,7 @@ class HandOut(Book):
             if isinstance(run, Attempt):  # else it was taken back
                 if not run.waits() or self._comes_before(run, now):
                     return False
-                # Rounded up: not a nanosecond before it.
-                if not pool.dispatcher.hand_early(task, int(run_at * 1e9) + 2):
+                if not pool.dispatcher.hand_early(task, not_before(run_at)):
                     return False
                 self.early.append((run_at, weakref.ref(run)))
             prepared.popleft()

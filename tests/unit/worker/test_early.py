@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import marshal
+import math
 import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mpsched._schedule.handout import not_before
 from mpsched._shm import layout as lay
 from mpsched._shm.words import Damaged
 from mpsched._tasks import state as st, table as tab
@@ -19,6 +21,7 @@ from tests.support.lines import before_line, lines_of
 from tests.support.quiet_pool import QuietPool
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator
 
     from mpsched._pool.task import Task
@@ -244,6 +247,15 @@ def test_early_place_that_names_no_root_of_it_is_damage(pool: Early) -> None:
         pool.words[pool.worker.inbox.early] = word
         with pytest.raises(Damaged, match="inbox of worker 0"):
             pool.worker.inbox.take_early(0, TIME)
+
+
+def test_early_time_is_never_shown_as_earlier(rng: random.Random) -> None:
+    """In nanoseconds it is rounded up, by what a float of that size may be wrong, and by little more."""
+    for _ in range(2000):
+        seconds = rng.random() * 10.0 ** rng.uniform(0, 9)
+        ns = not_before(seconds)
+        assert ns / 1e9 >= seconds
+        assert ns - seconds * 1e9 < 10 + 4e9 * math.ulp(seconds)
 
 
 # --- reading ahead -----------------------------------------------------------------------------------
