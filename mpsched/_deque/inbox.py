@@ -2,16 +2,26 @@
 
 See README.md, "Inbox".
 
-Rights: the parent pushes (try-lock), the owner claims and gives back (waits), thieves steal
-(try-lock), the parent removes (try-lock).
+Rights: the parent pushes, lays an early root and removes (try-lock), the owner claims and gives back
+(waits), thieves steal (try-lock).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mpsched._deque.ring import OP_GIVE, TOMB, Ring
-from mpsched._shm.layout import I_COUNT, I_DIRTY, I_HEAD, I_OLD, I_TAIL, Layout
+from mpsched._deque.ring import OP_EARLY, OP_GIVE, TOMB, Ring
+from mpsched._shm.layout import (
+    I_COUNT,
+    I_DIRTY,
+    I_EARLY,
+    I_FROM,
+    I_HEAD,
+    I_OLD,
+    I_TAIL,
+    Layout,
+)
+from mpsched._shm.words import WEAK, fence
 from mpsched._tasks import state as st
 
 if TYPE_CHECKING:
@@ -60,11 +70,65 @@ class Inbox(Ring):
         words[base + I_DIRTY] = 0
         return count
 
+    # --- one that is there before its time: README.md, "Early roots" ---------------------------------
+
+    @property
+    def early(self) -> int:
+        """Where EARLY is among the words of the segment, and FROM behind it."""
+        return self._base + I_EARLY
+
+    def lay(self, handle: int, from_ns: int) -> bool:
+        """Put in a root that nobody takes before `from_ns`; its state word is QUEUED already. Parent.
+
+        Linearization point: the store of EARLY. False if something else lies here, which would come
+        before it.
+        """
+        words, base = self._words, self._base
+        if words[base + I_EARLY] or words[base + I_HEAD] != words[base + I_TAIL]:
+            return False
+        words[base + I_FROM] = from_ns
+        if WEAK:
+            fence()  # for the owner, who looks at both without a lock
+        words[base + I_EARLY] = handle + 1
+        return True
+
+    def take_early(self, claimer: int, now_ns: int) -> list[int]:
+        """Move the early root from QUEUED to CLAIMED(claimer), if its time has come. Owner, thief.
+
+        Linearization point: the store of 0 in EARLY.
+        """
+        words, base = self._words, self._base
+        early = words[base + I_EARLY]
+        if not early or now_ns < words[base + I_FROM]:
+            return []
+        handle = early - 1
+        if handle >= len(self._state) or self._state[handle] != st.word(st.QUEUED, self.worker):
+            raise self._damaged()
+        words[base + I_OLD] = words[base + I_HEAD]
+        words[base + I_COUNT] = 0
+        words[base + I_DIRTY] = OP_EARLY | claimer << 8
+        # crash-point: inbox.early.dirty
+        self._state[handle] = st.CLAIMED | claimer << 8
+        # crash-point: inbox.early.claimed
+        words[base + I_EARLY] = 0
+        # crash-point: inbox.early.taken
+        words[base + I_DIRTY] = 0
+        return [handle]
+
+    def handles(self) -> list[int]:
+        """As `Ring.handles`, and the early one, which is the last to come."""
+        found = super().handles()
+        early: int = self._words[self._base + I_EARLY]
+        return [*found, early - 1] if early else found
+
     def remove(self, handle: int) -> bool:
         """As `Ring.remove`. No TOMB stays at either end: the parent counts slots as roots that wait."""
+        words, base = self._words, self._base
+        if words[base + I_EARLY] == handle + 1:
+            words[base + I_EARLY] = 0
+            return True
         if not super().remove(handle):
             return False
-        words, base = self._words, self._base
         slots, mask = self._slots, self._mask
         head = first = words[base + I_HEAD]
         tail = last = words[base + I_TAIL]
@@ -80,6 +144,13 @@ class Inbox(Ring):
 
     def _undo(self, operation: int, claimer: int, old: int, count: int) -> None:
         super()._undo(operation, claimer, old, count)
+        if operation == OP_EARLY:
+            # Taken if EARLY is 0; else it still lies here.
+            early = self._words[self._base + I_EARLY]
+            if early > len(self._state):
+                raise self._damaged()
+            if early and self._state[early - 1] == st.word(st.CLAIMED, claimer):
+                self._state[early - 1] = st.word(st.QUEUED, self.worker)
         if operation == OP_GIVE:
             # The slots below the head are nobody's yet; the claimer is dead, and the parent finds
             # the roots by their state words: CLAIMED(dead), or QUEUED here without a slot.

@@ -21,6 +21,8 @@ TOMB: Final = (1 << 64) - 1
 
 OP_TAKE: Final = 1  # head forward: claim or steal
 OP_GIVE: Final = 2  # head backward: give back (an inbox's only)
+OP_EARLY: Final = 3  # the early root is taken; the head stays (an inbox's only)
+_OPERATIONS: Final = frozenset({OP_TAKE, OP_GIVE, OP_EARLY})
 
 
 class Ring:
@@ -108,7 +110,7 @@ class Ring:
         # crash-point: ring.repair.begun
         operation, claimer = dirty & 255, dirty >> 8
         old, count = words[base + I_OLD], words[base + I_COUNT]
-        if operation not in {OP_TAKE, OP_GIVE} or count > self.capacity:
+        if operation not in _OPERATIONS or count > self.capacity:
             raise self._damaged()
         if words[base + I_HEAD] == old:
             # Killed before its linearization point.

@@ -7,6 +7,7 @@ holds the section pumps; whoever does not get it knows that the one inside looks
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -50,6 +51,7 @@ class Dispatcher:
         section: guards everything here.
         dropped: futures of tasks that were cancelled before they started; the supervisor tells them.
         busy: an inbox could not be filled because its lock was taken.
+        early: workers that were given a root before its time, and may still wait for that.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Dispatcher:
         self.inflight: dict[int, Task] = {}
         self.dropped: deque[Future[Any]] = deque()
         self.held = False
+        self.early: set[int] = set()
         self.busy = False
         self._missed = False
         self._moving: deque[Task] = deque()
@@ -174,6 +177,8 @@ class Dispatcher:
             state = words[block + lay.B_STATE]
             busy = state not in {lay.PARKED, lay.LINGERING}
             load = len(inbox) + words[block + lay.B_CLAIMED] + busy
+            if self.early and self._awaits(worker):
+                load = window  # what comes for others goes to others
             loads.append((load, state != lay.LINGERING, worker))
         loads.sort()
         self._no_room = loads[0][0] >= window
@@ -267,11 +272,102 @@ class Dispatcher:
             # Before the bells; pairs with the look in idle.linger.
             words[lay.H_SOON] = until_ns
             fence()
+            count -= sum(
+                state == lay.LINGERING and not words[inbox.early]
+                for state, inbox in zip(states, self.inboxes, strict=True)
+            )
             for worker, block in enumerate(blocks):
                 if words[block + lay.B_STATE] == lay.PARKED and count > 0:
                     self._bells[worker].wake()
                     count -= 1
         return any(state in lay.IDLE for state in states)
+
+    # --- before their time: README.md, "Early roots" ------------------------------------------------
+
+    def hand_early(self, task: Task, from_ns: int) -> bool:
+        """Give a task to an idle worker, which starts it when its time has come. The scheduler's thread.
+
+        Args:
+            task: one that is in no queue.
+            from_ns: its time (monotonic ns), which is a moment away.
+
+        Returns:
+            False if it was not: nobody is idle, something waits that would come before it, or not now.
+        """
+        if not self.section.try_enter():
+            return False
+        try:
+            self._missed = False  # as in pump
+            if self._moving or self._target is not None:
+                self._recover()
+            if self._ready or self.held or task.cancelled or self.idle_one() < 0:
+                return False
+            span = self._entries.allocate(1)
+            if not span:
+                return False
+            worker = -1
+            try:
+                worker = self._lay(task, span.start, from_ns)
+            finally:
+                if worker < 0:
+                    self.inflight.pop(task.id, None)
+                    self._entries.free(span.start)
+            if worker < 0:
+                return False
+            if self._words[self._blocks[worker] + lay.B_STATE] == lay.PARKED:
+                self._bells[worker].wake()
+            return True
+        finally:
+            self.section.leave()
+            if self._missed:
+                self._collector.wake()  # somebody who wanted to pump relies on whoever was inside
+
+    def _lay(self, task: Task, handle: int, from_ns: int) -> int:
+        """Write an entry and lay it into the inbox of an idle worker; return which, or -1."""
+        words, blocks = self._words, self._blocks
+        worker = self.idle_one()
+        if worker < 0 or not self._entries.write(handle, task, st.word(st.QUEUED, worker)):
+            return -1
+        self.inflight[task.id] = task
+        inbox = self.inboxes[worker]
+        self.early.add(worker)
+        self._full = 0  # it counts what is in flight
+        try:
+            if not any(self.locks.try_acquire(worker) for _ in range(_TRIES)):
+                return -1
+            inbox.repair()
+            if not inbox.lay(handle, from_ns):
+                return -1
+            # Pairs with "STATE = AWAKE, fence, look at EARLY" of who leaves idleness (idle.py): it sees
+            # this root and waits for it, or is seen here.
+            fence()
+            if words[blocks[worker] + lay.B_STATE] not in lay.IDLE:
+                inbox.remove(handle)
+                return -1
+        finally:
+            self.locks.release(worker)
+        return worker
+
+    def idle_one(self) -> int:
+        """Return a worker that has nothing, not even an early root; -1: none. One that is awake, if any is."""
+        words, found = self._words, -1
+        for worker, inbox in enumerate(self._filled):
+            state = words[self._blocks[worker] + lay.B_STATE]
+            if state in lay.IDLE and not words[inbox.early] and not len(inbox):
+                if state == lay.LINGERING:
+                    return worker
+                found = worker
+        return found
+
+    def _awaits(self, worker: int) -> bool:
+        """Whether a worker that was given an early root still waits for its time."""
+        if worker not in self.early:
+            return False
+        words, early = self._words, self.inboxes[worker].early
+        if not words[early]:
+            self.early.discard(worker)
+            return False
+        return bool(words[early + 1] > time.monotonic_ns())
 
     def _wake(self, worker: int) -> None:
         """Wake whoever is to run what lies in inbox `worker` now: its owner, else a thief.

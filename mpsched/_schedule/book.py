@@ -221,6 +221,7 @@ class Book:
         handle.begun = False
         handle.run = handle.due = handle.ending = None
         handle.run_at, handle.at = now + pause, None
+        self.mixed = True  # it may come before what lies with a worker until its time
         if handle.run_at <= self.wakes_at:
             self.bell.ring()
         return True

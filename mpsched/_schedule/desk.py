@@ -462,12 +462,12 @@ class Desk(HandOut):
         if pool.supervisor.draining or pool.refusal is not None:
             self._fail_what_lies(pool)
 
-    def expect(self, due: float) -> bool:
-        """Have a worker awake at a time that is a moment away; False if all are busy. No lock is held."""
+    def expect(self, due: float, count: int = 1) -> bool:
+        """Have `count` workers awake at a time that is a moment away; False if all are busy. No lock is held."""
         pool = self.pool
         if pool is None or not len(self.workers) or pool.refusal is not None:
             return True
-        return pool.dispatcher.expect(int((due + _AWAKE_S) * 1e9), 1)
+        return pool.dispatcher.expect(int((due + _AWAKE_S) * 1e9), count)
 
     def _fail_what_lies(self, pool: Pool) -> None:
         """The executor was shut down: what its queue still has may never be looked at again."""

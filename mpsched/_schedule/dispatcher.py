@@ -30,6 +30,9 @@ _LEAD_LEAST_S: Final = 0.000_1
 _LEAD_MOST_S: Final = 0.000_5
 """Seconds before its time at which it wakes; at most so long it keeps a core busy for each."""
 
+_IN_A_ROW: Final = 8
+"""So many are handed over before their time before it looks at anything else again."""
+
 _AHEAD_S: Final = 0.000_2
 """Seconds after the next time until which what is due is prepared with it."""
 
@@ -60,6 +63,7 @@ class Dispatcher:
         self.thread = threading.Thread(target=self._run, name="mpsched-scheduler", daemon=True)
         desk.thread = self.thread
         self._lead = _LEAD_LEAST_S
+        self._late = self._took = 0.0  # how late its sleeps end, and how long handing over takes
         self._owes = False  # the pool's own thread is to hear of what was handed over
         self._unwatch = desk.clock.watch(desk.bell.ring)
 
@@ -111,16 +115,26 @@ class Dispatcher:
             self._report(ClockJump(jump.seconds, jump.suspended, now))
         if ended:
             return True
-        if not more:
-            desk.turns += 1
-            self._sleep(now, seconds)
+        if more:
+            return False
+        desk.turns += 1
+        for _ in range(_IN_A_ROW):
+            if not self._sleep(now, seconds) or desk.bell.is_rung():
+                break
+            # All that there was for now lies with workers; when the next one is near, the rest can wait.
+            with desk.lock, desk.whole:
+                now = desk.clock.monotonic()
+                seconds = self._seconds(now)
         return False
 
-    def _sleep(self, now: float, seconds: float | None) -> None:
+    def _sleep(self, now: float, seconds: float | None) -> bool:
         """Sleep until a ring, or until the next time: to the microsecond, and with a worker awake for it.
 
         A sleep ends late, by how much depends on the machine and its other work: so it ends early by what
         it was late before, and the rest is spent awake.
+
+        Returns:
+            Whether what is due at the next time was handed over, before it.
         """
         desk, lead = self._desk, self._lead
         bell, clock = desk.bell, desk.clock
@@ -130,28 +144,59 @@ class Dispatcher:
             desk.outsider()
         if seconds is None or now + seconds < desk.wakes_at or type(clock) is not SystemClock:
             bell.wait(seconds)
-            return
+            return False
         until = now + seconds
         if (left := until - clock.monotonic()) > lead:
             if bell.wait(left - lead):
-                return
+                return False
             late = clock.monotonic() - until + lead
             # Up at once, down slowly: one in a hundred is to be on time, too.
-            self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, late * 1.25, lead * 0.98))
+            self._late = max(late * 1.25, self._late * 0.98)
+            self._lead = min(_LEAD_MOST_S, max(_LEAD_LEAST_S, self._late + self._took))
         left = until - clock.monotonic()
         if left > 0 and not desk.expect(until):
             bell.wait(left)  # all workers are busy: they need this core more
-            return
+            return False
         with desk.lock, desk.whole:
             # Not beyond a deadline: nothing may be missed before it is over.
             desk.prepare(until if desk.deadlines else until + _AHEAD_S)
+            more = len(desk.prepared) > 1
             if desk.prepared:
                 until = min(until, desk.prepared[0][0])
+        if more:
+            desk.expect(until, 2)
+        if desk.prepared and desk.own_order:
+            with desk.lock, desk.whole:
+                gone = self._hand_early()
+            took = clock.monotonic() - until + left
+            self._took = max(took, self._took * 0.98)
+            if gone:
+                return True
+        self._wait_awake(until)
+        return False
+
+    def _hand_early(self) -> bool:
+        """Give what is prepared to idle workers; whether all of it is given. Lock held."""
+        desk = self._desk
+        waiting = len(desk.prepared)
+        gone = desk.hand_early()
+        self._owes |= len(desk.prepared) < waiting
+        return gone
+
+    def _wait_awake(self, until: float) -> None:
+        """Hand over what is prepared at its time, or before to a worker that gets free."""
+        desk = self._desk
+        bell, clock = desk.bell, desk.clock
         while True:
             while (now := clock.monotonic()) < until:
                 if bell.is_rung():
                     return
                 os.sched_yield()
+                if desk.prepared and desk.own_order:
+                    with desk.lock, desk.whole:
+                        if self._hand_early():
+                            return
+                        until = min(until, desk.prepared[0][0])
             with desk.lock, desk.whole:
                 released = desk.release(now)
                 until = desk.prepared[0][0] if desk.prepared else 0.0

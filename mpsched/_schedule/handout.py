@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +25,11 @@ CHUNK: Final = 256
 """Versions handed to a given executor before the lock is let go for a moment."""
 
 
+def not_before(seconds: float) -> int:
+    """Return nanoseconds that a float clock does not show as less than `seconds`, however long the machine runs."""
+    return int(math.nextafter(seconds, math.inf) * 1e9) + 2
+
+
 class HandOut(Book):
     """The book, and where its versions go. Methods expect the lock.
 
@@ -32,7 +39,8 @@ class HandOut(Book):
         blocked: something for workers is due, and waits for room.
         handing: the attempt that is just being put into the pool's queue.
         prepared: tasks of versions that were claimed a moment before their time, with that and the priority.
-        latest: the latest time of what was handed out. usual: the first priority that was scheduled.
+        early: attempts that were handed to a worker before their time, with that; some may be over.
+        latest: the latest time of what was handed out or is prepared. usual: the first priority that was scheduled.
         way, making, first: what is to give way, which thread sees to that, and to whom; see `makeway.py`.
     """
 
@@ -58,6 +66,7 @@ class HandOut(Book):
         self.prepared: deque[tuple[float, Task, int]] = deque()
         # Where priority or turns come first, what comes first is known at that time only.
         self.in_order = heaps["ready_order"] == "run_at" and heaps["groups"] is None
+        self.early: deque[tuple[float, weakref.ref[Attempt]]] = deque()
         self.latest = float("-inf")
         self.usual: int | None = None
         self.way: list[Attempt] = []
@@ -70,6 +79,8 @@ class HandOut(Book):
             self.usual = priority
         if run_at <= self.latest or (priority != self.usual and not self.in_order):
             self.mixed = True
+            if self.early:
+                self.bell.ring()  # it may come before what lies with workers until its time
 
     def room(self) -> int:
         """How many more attempts the pool takes: the workers and their windows. Lock held.
@@ -199,6 +210,49 @@ class HandOut(Book):
             prepared.popleft()  # last: what is interrupted in between is queued twice, which the pool sees
             released = True
         return released
+
+    def hand_early(self) -> bool:
+        """Give what was prepared to idle workers, before its time; whether all of it is. Lock held.
+
+        In order: what comes behind one that found no worker waits here, as that does.
+        """
+        prepared, pool = self.prepared, self.pool
+        assert pool is not None
+        if not self.own_order or pool.refusal is not None or pool.supervisor.draining:
+            return False
+        if pool.dispatcher.idle_one() < 0:
+            return not prepared
+        now = self.clock.monotonic()
+        self._forget_early(now)
+        while prepared:
+            run_at, task, _ = prepared[0]
+            run = task.future
+            if isinstance(run, Attempt):  # else it was taken back
+                if not run.waits() or self._comes_before(run, now):
+                    return False
+                if not pool.dispatcher.hand_early(task, not_before(run_at)):
+                    return False
+                self.early.append((run_at, weakref.ref(run)))
+            prepared.popleft()
+        return True
+
+    def _comes_before(self, run: Attempt, now: float) -> bool:
+        """Whether anything was scheduled since that comes before what is prepared."""
+        due = run.handle.due
+        assert due is not None
+        first = self.workers.first_rank(now, due.run_at)
+        return first is not None and first < self.workers.rank_of(due)
+
+    def _forget_early(self, now: float) -> None:
+        early = self.early
+        while early and early[0][0] <= now:
+            early.popleft()
+
+    def still_early(self, now: float) -> list[Attempt]:
+        """Return what lies with workers and is not due, in order. Lock held."""
+        self._forget_early(now)
+        runs = [run for _, there in self.early if (run := there()) is not None]
+        return [run for run in runs if run.waits()]
 
     def hand_to_threads(self, now: float) -> None:
         """Hand what is due to threads, in order, as many as there may be. Lock held.

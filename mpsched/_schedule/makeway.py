@@ -16,19 +16,32 @@ _LONG: Final = 4
 
 
 def is_wanted(desk: HandOut, now: float) -> bool:
-    """Note in `way` what waits with the pool behind the first that is due; whether there is any. Lock held."""
+    """Note in `way` what waits with the pool behind the first that is due; whether there is any. Lock held.
+
+    What lies with workers before its time gives way to whatever comes before it, due or not.
+    """
     pool = desk.pool
     assert pool is not None
-    if desk.state != "accepting" or pool.dispatcher.window() > _LONG:
+    if desk.state != "accepting":
+        return False
+    early = desk.still_early(now)
+    short = pool.dispatcher.window() > _LONG
+    if short and not early:
         return False
     rank = desk.workers.first_rank(now)
+    stays: list[Attempt] = []
+    if early and rank is None:
+        rank = desk.workers.first_rank(now, early[-1].handle.run_at)
+    elif early and pool.dispatcher.idle_one() >= 0:
+        stays = early  # what is due goes to the worker that is free
     if rank is not None:
         rank_of = desk.workers.rank_of
-        ranks = [(rank_of(run.handle.due), run) for run in _waiting(desk)]  # type: ignore[arg-type]
+        runs = [run for run in (early if short else _waiting(desk)) if run not in stays]
+        ranks = [(rank_of(run.handle.due), run) for run in runs]  # type: ignore[arg-type]
         behind = [item for item in ranks if item[0] > rank]
         behind.sort(key=lambda item: item[0], reverse=True)
         desk.way = [run for _, run in behind]
-    if not desk.way and desk.in_order:
+    if not desk.way and desk.in_order and not desk.early:
         desk.mixed = False  # until another one comes late
     return bool(desk.way)
 

@@ -103,6 +103,8 @@ I_TAIL: Final = 1
 I_DIRTY: Final = 2  #  undo record: 0 = consistent, else operation | claimer << 8
 I_OLD: Final = 3  #    the index that the operation moves, before it
 I_COUNT: Final = 4  #  how far it moves
+I_EARLY: Final = 5  #  inbox: 0, or 1 + handle of a root that was handed over before its time
+I_FROM: Final = 6  #   inbox: monotonic ns before which nobody takes that one. Writer: parent
 INBOX_HEADER: Final = 8
 
 # --- result ring, per worker --------------------------------------------------------------------

@@ -94,10 +94,13 @@ class TimerBook:
             return None
         return State(entry.state)
 
-    def first_rank(self, now: float) -> Rank | None:
-        """Return where the first that is due stands in the order; None if none is, or groups take turns."""
+    def first_rank(self, now: float, until: float | None = None) -> Rank | None:
+        """Return where the first that is due stands in the order; None if none is, or groups take turns.
+
+        With `until`, the first that will be due by then; not where priority or turns come first.
+        """
         self._miss(now)
-        return self._queue.first_rank(now)
+        return self._queue.first_rank(now if until is None else until)
 
     def rank_of(self, due: Due) -> Rank:
         """Return where a claimed version stands in the order: lower is earlier. Not with groups."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpsched._shm import layout as lay
 from mpsched._shm.words import fence
-from mpsched._worker import outcome, signals, stolen
+from mpsched._worker import early, outcome, signals, stolen
 
 if TYPE_CHECKING:
     from mpsched._worker.worker import Worker
@@ -50,6 +50,9 @@ def sources(worker: Worker) -> bool:
                     continue
                 inbox.repair()
                 if len(inbox):
+                    return True
+                # One that is there before its time is its owner's, until that has come.
+                if worker.words[inbox.early] and (own or early.is_due(worker.words, inbox)):
                     return True
             finally:
                 worker.locks.release(inbox.worker)
@@ -137,7 +140,11 @@ def linger(worker: Worker) -> int:
             words[state] = lay.LINGERING
             victim = _look(worker, forks, until, word)
         finally:
+            # Pairs with the look at STATE in Dispatcher.hand_early: that one is taken, before anything else.
             words[state] = lay.AWAKE
+            fence()
+        if words[worker.inbox.early]:
+            return CAME
         if victim < 0:
             return 0 if victim == _NOBODY else CAME
         entry = stolen.take(worker, victim)
@@ -162,13 +169,14 @@ def _look(worker: Worker, forks: bool, until: int, word: int) -> int:
     `word` is what H_SOON was when `until` was set.
     """
     words, inbox, clock = worker.words, worker.inbox, time.monotonic_ns
+    early_one = inbox.early
     rings = worker.deques[: words[lay.H_LIVE]] if forks else []
     ends = [(*ring.ends, ring.worker) for ring in rings if ring is not worker.deque]
     # Of children that take so long home has perhaps begun the next one, and reads WANT no more.
     coarse = worker.child_ns > worker.settings.patience_s * 1e9
     hurry = clock() + _HURRY_NS if forks and coarse else until
     while True:
-        if len(inbox):
+        if words[early_one] or len(inbox):
             return _PARENT
         for head, tail, victim in ends:
             if words[head] != words[tail]:
@@ -236,3 +244,4 @@ def park(worker: Worker) -> bool:
         # crash-point: park.woken
         # WAITS goes on saying ANY until something is taken: who is on its way still has to be counted.
         words[state] = lay.AWAKE
+        fence()  # pairs with the look at STATE in Dispatcher.hand_early, as in linger

@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mpsched._shm import layout as lay, payloads
-from mpsched._shm.words import fence
+from mpsched._shm.words import WEAK, fence
 from mpsched._tasks import codec, failure, state as st, table as tab
 from mpsched._tasks.names import FunctionReader
 from mpsched._tasks.sealed import Row
-from mpsched._worker import blocking, deliver, hot, long
+from mpsched._worker import ahead, blocking, deliver, hot, long
 from mpsched._worker.chunk import Chunk
 from mpsched.errors import DecodeError
 
@@ -27,6 +27,8 @@ _COMMON: Final[dict[int, Callable[[bytes | memoryview], Any]]] = {
     tab.KIND_PLAIN: marshal.loads,
     tab.KIND_ARGS: pickle.loads,
 }
+_SHORT: Final = 16384
+"""Bytes of a frame that is read before its time."""
 _clock = time.monotonic_ns
 
 
@@ -81,6 +83,7 @@ class Runner:
         self._read_frame = table.read_frame
         self._running = st.word(st.RUNNING, worker.index)
         self._functions = FunctionReader(worker.segment.bytes, worker.words, worker.config.layout)
+        worker.look_ahead = self.look_ahead
 
     def run(self, handle: int) -> int:
         """Run the root `handle`, which `popleft` has just started; returns the time it ended (ns)."""
@@ -129,7 +132,13 @@ class Runner:
             run = worker.table.run_key(handle)
         kind = meta & tab.KIND_MASK
         try:
-            fn, args, kwargs = self._decode(handle, meta, kind)
+            if (ahead := worker.ahead) is not None and ahead.is_of(handle, ident):
+                fn, args = ahead.fn, ahead.args
+                kwargs = None
+                worker.seed, worker.limit_ns, worker.blocks, worker.version = ahead.told
+            else:
+                fn, args, kwargs = self._decode(handle, meta, kind)
+            worker.ahead = None
         except BaseException as problem:
             self._undecodable(ident, handle, problem)
             self._forget_context()
@@ -231,15 +240,59 @@ class Runner:
         if kind == tab.KIND_CHUNK:
             fn = self._functions[number] if blob is None else self._callable(blob)
             return fn, Row(encoded, buffers), {} if star else None
-        fn = self._functions[number] if blob is None else codec.loads_callable(blob)
+        fn = self._functions[number] if blob is None else self._callable(blob)
         args, kwargs = codec.decode(encoded, buffers)
         return fn, args, kwargs
 
-    def _callable(self, blob: bytes) -> Callable[..., Any]:
-        """Load a map's function by value; as it is if nothing was loaded since the piece before."""
+    def look_ahead(self, handle: int) -> None:
+        """Read what can be read of a root that lies in the own inbox, and is not claimed: nothing of it runs."""
+        worker = self._worker
+        worker.ahead = None
+        table = worker.table
+        ident, meta = table.ident[handle], table.meta[handle]
+        if meta & (tab.FLAG_CONTEXT | tab.FLAG_EXTERNAL) != tab.FLAG_CONTEXT:
+            return
+        data = bytes(table.read_frame(handle)) if table.length[handle] <= _SHORT else b""
+        if WEAK:
+            fence()  # the frame before EARLY
+        if not data or worker.words[worker.inbox.early] != handle + 1:
+            return  # taken back meanwhile: the entry may be another's, or half of it
+        try:
+            *told, _who, data = pickle.loads(data)
+            kind, number = meta & tab.KIND_MASK, meta >> tab.FUNCTION_SHIFT
+            blob = None
+            if kind == tab.KIND_VALUE:
+                blob, _star, data = pickle.loads(data)
+            known = self._known(number, blob)
+            if known is None:
+                return
+            if kind == tab.KIND_PLAIN:
+                args = _COMMON[kind](data)
+            elif kind in {tab.KIND_ARGS, tab.KIND_VALUE}:
+                args = ahead.loads(data)
+                if kind == tab.KIND_VALUE:
+                    args, kwargs = args
+                    if kwargs:
+                        return
+            else:
+                return
+        except Exception:
+            return  # it says what is wrong, and to whom, when it is run
+        worker.ahead = ahead.Ahead(handle, ident, known, args, told)
+
+    def _known(self, number: int, blob: bytes | None) -> Callable[..., Any] | None:
+        """Return a function that this worker has, as it is now; None if it would have to be loaded."""
+        if blob is None:
+            return self._functions.get(number)
         if blob == self._blob and codec.loads_so_far() == self._loads:
-            assert self._fn is not None
             return self._fn
+        return None
+
+    def _callable(self, blob: bytes) -> Callable[..., Any]:
+        """Load a function by value; as it is if nothing was loaded since it was used last."""
+        known = self._known(0, blob)
+        if known is not None:
+            return known
         fn = codec.loads_callable(blob)
         # The very object of the time before: it is stateless, and stays loaded (VALUE-4).
         self._blob = blob if fn is self._fn else b""

@@ -25,17 +25,23 @@ from mpsched._tasks import origin, state as st
 from mpsched._tasks.children import Children
 from mpsched._tasks.records import ResultWriter
 from mpsched._tasks.table import ATTEMPT_SHIFT, FLAG_RERUN, TaskTable
-from mpsched._worker import outcome, stolen
+from mpsched._worker import early, outcome, stolen
 from mpsched._worker.context import TaskContext
 from mpsched._worker.heldring import HeldRing
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
+    from mpsched._worker.ahead import Ahead
     from mpsched._worker.away import Away
     from mpsched._worker.baseline import Baseline
     from mpsched._worker.config import WorkerConfig
     from mpsched._worker.outcome import Kept
+
+
+def _look_away(_handle: int) -> None:
+    """Nothing can be read before somebody can run it."""
 
 
 @final
@@ -59,6 +65,7 @@ class Worker:
         patient_ns: until then (monotonic ns) results of ended roots need not be told of.
         tell_ns: nanoseconds after which the parent is told of results of maps; parent_ns: before it (monotonic ns) that is
             not so, as far as was seen.
+        look_ahead: reads what it can of a root that is not claimed yet (run.py); ahead: what that has found.
         baseline: what it was like when it was ready; None until then.
         write_lock: guards the result ring between the main and the helper thread.
     """
@@ -79,6 +86,7 @@ class Worker:
         self.write_lock = threading.Lock()
         self.inboxes = [Inbox(segment.words, layout, w) for w in range(layout.workers)]
         self.inbox = self.inboxes[index]
+        self._early = self.inbox.early
         self.table = TaskTable(segment.bytes, segment.words, layout)
         self.deques = [Deque(segment.words, layout, w) for w in range(layout.workers)]
         self.deque = self.deques[index]
@@ -122,6 +130,8 @@ class Worker:
         self.unflushed = 0
         self.recent_ns = 0.0
         self.child_ns = 0
+        self.look_ahead: Callable[[int], None] = _look_away
+        self.ahead: Ahead | None = None
         self._context: TaskContext | None = None
         # Which victim comes first must differ between workers and between tries.
         self._dice = index * 2654435761 + incarnation
@@ -159,6 +169,8 @@ class Worker:
 
     def find_work(self) -> bool:
         """Fill `local`, or run another worker's child. The order is README.md, "find_work"."""
+        if self.words[self._early] and early.await_own(self):
+            return True
         return self._claim() or self._steal() or stolen.steal(self)
 
     def _claim(self) -> bool:
@@ -178,7 +190,11 @@ class Worker:
         limit = self._claim_limit()
         for offset in range(count):
             victim = self.inboxes[(first + offset) % count]
-            if victim is self.inbox or not (waiting := len(victim)):
+            if victim is self.inbox:
+                continue
+            if not (waiting := len(victim)) and not (
+                words[victim.early] and early.is_due(words, victim)
+            ):
                 continue
             words[block + lay.B_STEAL_ATTEMPTS] += 1
             handles = self._take(victim, min(-(-waiting // 2), limit), wait=False)
@@ -196,6 +212,10 @@ class Worker:
         """
         self._dice = (self._dice * 6364136223846793005 + 1442695040888963407) & MASK
         return self._dice >> 33
+
+    def take_early(self) -> bool:
+        """Claim the early root of the own inbox, if its time has come and it is there."""
+        return self._accept(self._take(self.inbox, 0, wait=True))
 
     def _accept(self, handles: list[int]) -> bool:
         if not handles:
@@ -218,6 +238,7 @@ class Worker:
         return max(1, min(128, int(self.settings.claim_s * 1e9 / recent)))
 
     def _take(self, inbox: Inbox, limit: int, *, wait: bool) -> list[int]:
+        """Claim up to `limit` roots of an inbox; 0: its early one, if that is due."""
         locks, which = self.locks, inbox.worker
         words, block = self.words, self.block
         with self.ring_lock:
@@ -231,7 +252,11 @@ class Worker:
                 words[block + lay.B_LOCKS] += 1
                 # crash-point: claim.locked
                 inbox.repair()
-                return inbox.take(limit, self.index)
+                return (
+                    inbox.take(limit, self.index)
+                    if limit
+                    else inbox.take_early(self.index, time.monotonic_ns())
+                )
             finally:
                 locks.release(which)
                 self.in_section = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from mpsched._deque.inbox import Inbox
-from mpsched._shm.layout import I_HEAD
+from mpsched._shm.layout import I_EARLY, I_FROM, I_HEAD
 from tests.support.boxes import Boxes
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Explorer:
         self.scripts = scripts
         self.pushed = {
             handle for what, args in scripts[PARENT] if what == "push" for handle in args
-        }
+        } | {args[0] for what, args in scripts[PARENT] if what == "lay"}
         self.seen: set[tuple[bytes, Place]] = set()
         self.ends = self.deaths = 0
 
@@ -112,6 +112,11 @@ class Explorer:
             if len(inbox) + len(args) > inbox.capacity:
                 return (*held, *args)  # the parent looks at the room first
             self.boxes.push(OWNER, args)
+        elif what == "lay":
+            if not self.boxes.lay(OWNER, *args):
+                return (*held, args[0])
+        elif what == "early":
+            return held + tuple(inbox.take_early(who, args[0]))
         elif what == "remove":
             (handle,) = args
             if inbox.remove(handle):
@@ -155,6 +160,16 @@ SCRIPTS: Final[dict[str, tuple[Script, Script, Script]]] = {
         (("take", (3,)), ("take", (1,))),
         ((PUSH, (4, 5, 6)), ("remove", (4,)), (PUSH, (0, 1))),
     ),
+    "early": (
+        (("early", (4,)), ("early", (5,)), ("take", (2,))),
+        (("take", (1,)), ("early", (5,))),
+        (("lay", (0, 5)), (PUSH, (1, 2)), ("remove", (0,)), ("lay", (3, 4))),
+    ),
+    "early, given back": (
+        (("early", (9,)), ("take", (3,)), ("give_back", ())),
+        (("early", (9,)),),
+        (("lay", (0, 9)), (PUSH, (1, 2, 3)), ("lay", (4, 9))),
+    ),
     "remove all": (
         (("take", (1,)), ("give_back", ())),
         (("take", (1,)),),
@@ -177,7 +192,7 @@ def test_inbox_kills_in_repair_are_repaired_by_the_next() -> None:
     """A holder that dies while it repairs leaves something that repairs to the same."""
     boxes = Boxes(2, slots=4)
     inbox = boxes.inboxes[0]
-    for prepare in (_killed_take, _killed_give_back):
+    for prepare in (_killed_take, _killed_give_back, _killed_early):
         boxes = Boxes(2, slots=4)
         inbox = boxes.inboxes[0]
         prepare(boxes)
@@ -201,6 +216,12 @@ def _killed_take(boxes: Boxes) -> None:
     boxes.push(0, [0, 1, 2])
     with boxes.stores.killed_before(5):
         boxes.inboxes[0].take(3, claimer=0)
+
+
+def _killed_early(boxes: Boxes) -> None:
+    boxes.lay(0, 0, 5)
+    with boxes.stores.killed_before(4):
+        boxes.inboxes[0].take_early(0, 5)
 
 
 def _killed_give_back(boxes: Boxes) -> None:
@@ -254,10 +275,22 @@ def _give_back_index_first(self: Inbox, handles: list[int]) -> int:
     return len(handles)
 
 
+def _take_early_place_first(self: Inbox, claimer: int, now_ns: int) -> list[int]:
+    """The place is empty before the claim is written down."""
+    words, base = self._words, self._base
+    early: int = words[base + I_EARLY]
+    if not early or now_ns < words[base + I_FROM]:
+        return []
+    words[base + I_EARLY] = 0
+    self._state[early - 1] = 2 | claimer << 8
+    return [early - 1]
+
+
 MUTANTS: Final[list[tuple[str, Callable[..., object], str]]] = [
     ("take", _take_index_first, "take, steal, remove"),
     ("repair", _repair_nothing, "take, steal, remove"),
     ("give_back", _give_back_index_first, "give back"),
+    ("take_early", _take_early_place_first, "early"),
 ]
 
 

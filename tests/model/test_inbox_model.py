@@ -17,12 +17,14 @@ workers = st.integers(0, WORKERS - 1)
 
 
 class Inboxes(RuleBasedStateMachine):
-    """`queued[w]` is what inbox w holds, `claimed[w]` what worker w has in hand, oldest first."""
+    """`queued[w]` is what inbox w holds, `early[w]` what lies beside it, `claimed[w]` what worker w has in hand, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
         self.boxes: Boxes | None = None
         self.queued: list[list[int]] = [[] for _ in range(WORKERS)]
+        self.early: list[list[int]] = [[] for _ in range(WORKERS)]
+        self.times = [0] * WORKERS
         self.claimed: list[list[int]] = [[] for _ in range(WORKERS)]
         self.free = set(range(ENTRIES))
 
@@ -57,6 +59,28 @@ class Inboxes(RuleBasedStateMachine):
         del there[: len(taken)]
         self.claimed[claimer] += taken
 
+    @precondition(lambda self: self.boxes is not None and self.free)
+    @rule(worker=workers, time=st.integers(0, 3))
+    def lay(self, worker: int, time: int) -> None:
+        assert self.boxes is not None
+        handle = min(self.free)
+        empty = not self.early[worker] and not self.boxes.slots(worker)
+        assert self.boxes.lay(worker, handle, time) == empty
+        if empty:
+            self.early[worker] = [handle]
+            self.times[worker] = time
+            self.free.remove(handle)
+
+    @precondition(lambda self: self.boxes is not None)
+    @rule(victim=workers, claimer=workers, now=st.integers(0, 3))
+    def take_early(self, victim: int, claimer: int, now: int) -> None:
+        assert self.boxes is not None
+        taken = self.boxes.inboxes[victim].take_early(claimer, now)
+        assert taken == (self.early[victim] if now >= self.times[victim] else [])
+        if taken:
+            self.early[victim] = []
+        self.claimed[claimer] += taken
+
     @precondition(lambda self: self.boxes is not None)
     @rule(worker=workers, start=st.integers(0, 3))
     def give_back(self, worker: int, start: int) -> None:
@@ -74,10 +98,11 @@ class Inboxes(RuleBasedStateMachine):
     def remove(self, handle: int) -> None:
         assert self.boxes is not None
         for worker in range(WORKERS):
-            there = handle in self.queued[worker]
+            holds = self.early if handle in self.early[worker] else self.queued
+            there = handle in holds[worker]
             assert self.boxes.inboxes[worker].remove(handle) == there
             if there:
-                self.queued[worker].remove(handle)
+                holds[worker].remove(handle)
                 self.boxes.free(handle)
                 self.free.add(handle)
 
@@ -97,17 +122,22 @@ class Inboxes(RuleBasedStateMachine):
         worker=workers,
         victim=workers,
         store=st.integers(0, 12),
-        what=st.sampled_from(["take", "give_back"]),
+        what=st.sampled_from(["take", "early", "give_back"]),
         number=st.integers(1, 5),
     )
     def die(self, worker: int, victim: int, store: int, what: str, number: int) -> None:
         """A worker dies in an operation; the next holder repairs, the parent buries it."""
         assert self.boxes is not None
-        inbox = self.boxes.inboxes[victim if what == "take" else worker]
+        inbox = self.boxes.inboxes[worker if what == "give_back" else victim]
         mine = self.claimed[worker]
-        before = [list(handles) for handles in self.queued]
+        before = [[*ring, *early] for ring, early in zip(self.queued, self.early, strict=True)]
         with self.boxes.stores.killed_before(store):
-            inbox.take(number, worker) if what == "take" else inbox.give_back(mine)
+            if what == "take":
+                inbox.take(number, worker)
+            elif what == "early":
+                inbox.take_early(worker, number)
+            else:
+                inbox.give_back(mine)
         found = self.boxes.bury(worker)
         now = [one.handles() for one in self.boxes.inboxes]
         where = inbox.worker
@@ -118,12 +148,23 @@ class Inboxes(RuleBasedStateMachine):
         if what == "take":
             assert not gained
             assert now[where] == before[where][len(lost_or_moved) :]
+        elif what == "early":
+            assert not gained
+            assert lost_or_moved in ([], self.early[where])
+            assert now[where] == [one for one in before[where] if one not in lost_or_moved]
         else:
             assert not lost_or_moved
             assert now[where] == gained + before[where]
         self.free |= set(found)
         self.claimed[worker] = []
-        self.queued = now
+        self.early = [
+            [one for one in early if one in there]
+            for early, there in zip(self.early, now, strict=True)
+        ]
+        self.queued = [
+            [one for one in there if one not in early]
+            for early, there in zip(self.early, now, strict=True)
+        ]
 
     @invariant()
     def consistent(self) -> None:
@@ -131,7 +172,7 @@ class Inboxes(RuleBasedStateMachine):
             return
         self.boxes.check()
         for worker, inbox in enumerate(self.boxes.inboxes):
-            assert inbox.handles() == self.queued[worker]
+            assert inbox.handles() == self.queued[worker] + self.early[worker]
             for handle in self.claimed[worker]:
                 assert self.boxes.state[handle] == states.word(states.CLAIMED, worker)
 

@@ -57,6 +57,14 @@ class Boxes:
             self.state[handle] = st.word(st.QUEUED, worker)
         self.inboxes[worker].push(handles)
 
+    def lay(self, worker: int, handle: int, from_ns: int) -> bool:
+        """What the parent does with a root that has a time; False: something lies there already."""
+        self.state[handle] = st.word(st.QUEUED, worker)
+        if self.inboxes[worker].lay(handle, from_ns):
+            return True
+        self.free(handle)
+        return False
+
     def free(self, handle: int) -> None:
         """Let an entry go."""
         self.state[handle] = st.FREE

@@ -45,6 +45,10 @@ BEFORE_PARENT: Final[dict[str, Fault]] = {
 _WORK: Final[dict[str, dict[str, Any]]] = {
     "template.reaped": {"poison": True},
     "limit.ended": {"late": True},
+    "inbox.early.dirty": {"timed": True},
+    "inbox.early.claimed": {"timed": True},
+    "inbox.early.taken": {"timed": True},
+    "early.awaited": {"timed": True},
     "piece.flushed": {"sealed": True},
     "block.said": {"block": True},
     "block.over": {"block": True},

@@ -128,6 +128,7 @@ class Scene:
         poison: bool = False,
         late: bool = False,
         block: bool = False,
+        timed: bool = False,
         sealed: bool = False,
         orphans: float = 0.0,
     ) -> None:
@@ -138,6 +139,7 @@ class Scene:
             late: One root takes longer than its limit, so that its worker is ended for it; another
                 has one as well, and ends in time.
             block: Roots block, so that spares stand in.
+            timed: Roots have a time, and workers wait for it.
             sealed: Results of items are pickled one by one.
             orphans: One root ends its worker, and its children run elsewhere for so many seconds.
         """
@@ -185,6 +187,8 @@ class Scene:
         if block:
             for n in range(2):
                 self._submit(noted_block, f"{at}block{n}")
+        if timed:
+            self._timed(at)
         items = [f"{at}item{n}" for n in range(24)]
         pairs = [(log, name) for name in items]
         # In one piece, of which idle workers want a half.
@@ -196,6 +200,25 @@ class Scene:
         for name, future in self.futures.items():
             if name not in self.prevented:
                 future.exception(DEADLINE_S)
+
+    def _timed(self, at: str) -> None:
+        """Some that are due one after the other; a few are cancelled about then."""
+        with mpsched.Scheduler(executor=self.ex) as s:
+            s._desk.own_order = True  # as with a pool of its own: nothing is handed over early else
+            begin = s.now() + 0.05
+            names = [f"{at}timed{n}" for n in range(16)]
+            for n, name in enumerate(names):
+                handle = s.schedule(name, begin + n * 0.003, 0, noted, args=(self.log, name))
+                self.futures[name] = handle
+            for name in names[3::4]:
+                self.futures[name].exception(DEADLINE_S)
+                # The one after it: it waits, lies with a worker, or has started.
+                after = names[(names.index(name) + 1) % len(names)]
+                if s.cancel(after):
+                    self.prevented.add(after)
+            for name in names:
+                if name not in self.prevented:
+                    self.futures[name].exception(DEADLINE_S)
 
     def _wait_for(self, name: str, future: Future[Any]) -> None:
         """Wait until `name` has been noted, or its future is done without."""

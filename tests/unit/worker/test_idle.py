@@ -43,6 +43,13 @@ def push_to_own(quiet: QuietPool) -> None:
     quiet.push(0)
 
 
+def hand_early_to_own(quiet: QuietPool) -> None:
+    """One that is due at once; where the worker is not idle, as any other."""
+    quiet.segment.words[quiet.layout.block(1) + lay.B_STATE] = lay.AWAKE
+    if not quiet.dispatcher.hand_early(quiet.task(), 1):
+        push_to_own(quiet)
+
+
 def push_to_busy_neighbour(quiet: QuietPool) -> None:
     quiet.push(1)
 
@@ -62,7 +69,7 @@ def stop(quiet: QuietPool) -> None:
     quiet.bells[0].wake()
 
 
-WAYS = (push_to_own, push_to_busy_neighbour, give_back_of_neighbour, stop)
+WAYS = (push_to_own, hand_early_to_own, push_to_busy_neighbour, give_back_of_neighbour, stop)
 
 
 def test_idle_without_work_sleeps(quiet: QuietPool) -> None:
