@@ -41,6 +41,7 @@ class TimerBook:
         "_front",
         "_groups",
         "_heap",
+        "_later",
         "_limit",
         "_number",
         "_on_drop",
@@ -49,7 +50,7 @@ class TimerBook:
         "_plain",
         "_queue",
         "_replaced",
-        "_ties",
+        "_run",
         "_walls",
     )
 
@@ -63,7 +64,8 @@ class TimerBook:
         self._queue = LazyQueue(ready)
         self._heap = self._queue.heap
         self._front = self._queue.front
-        self._ties = self._queue.ties
+        self._run = self._queue.run
+        self._later = self._queue.later
         # The newest version of each id as long as it is not final.
         self._current: dict[Hashable, Entry] = {}
         self._ends = Ends(remember)
@@ -147,7 +149,8 @@ class TimerBook:
         items = [
             *queue.heap,
             *front,
-            *queue.ties,
+            *queue.run,
+            *queue.later,
             *([] if queue.ready is None else queue.ready.entries()),
         ]
         for at in range(1, len(queue.heap)):
@@ -156,8 +159,13 @@ class TimerBook:
         for at in range(1, len(front)):
             above, below = front[(at - 1) >> 1], front[at]
             assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies above {below!r}"
-        for above, below in itertools.pairwise(reversed(queue.ties)):
+        for above, below in itertools.pairwise(reversed(queue.run)):
             assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies before {below!r}"
+        for near in (*queue.heap, *front, *queue.run):
+            assert near <= queue.edge, f"TIMER-8: {near!r} is near, and after {queue.edge}"
+        for later in queue.later:
+            assert later > queue.edge, f"TIMER-8: {later!r} is later, and not after {queue.edge}"
+        assert len(queue.heap) <= queue.full, f"TIMER-8: {len(queue.heap)} of {queue.full} in the heap"
         alive = [entry for entry in items if entry.state == PENDING]
         assert queue.stale == len(items) - len(alive), (
             f"TIMER-5: {queue.stale} counted as stale, {len(alive)} of {len(items)} are alive"

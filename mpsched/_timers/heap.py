@@ -153,7 +153,7 @@ class VersionedTimerHeap(TimerBook):
             self._refuse_more(task_id, self._limit)
         version = self._number()
         current[task_id] = entry = Entry(run_at)
-        entry.negated = -priority
+        entry.priority = priority
         entry.version = version
         entry.state = 0  # PENDING
         entry.task_id = task_id
@@ -161,7 +161,15 @@ class VersionedTimerHeap(TimerBook):
         entry.args = args
         entry.kwargs = kwargs
         entry.extra = extra
-        heappush(self._heap, entry)
+        # `LazyQueue.put`, without its call.
+        queue = self._queue
+        if run_at > queue.edge:
+            self._later.append(entry)
+        else:
+            heap = self._heap
+            heappush(heap, entry)
+            if len(heap) > queue.full:
+                queue.spill()
         if extra is not None:
             self._enlist(entry, extra)
         if old is not None:
@@ -207,7 +215,7 @@ class VersionedTimerHeap(TimerBook):
             entry = self._set_time(entry, run_at)
             self._follow(entry, at)
         if priority is not None:
-            entry.negated = -priority
+            entry.priority = priority
         self._put_in(entry)
         return True
 
@@ -289,31 +297,45 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - `not_nan`, without its call
             not_nan(now)
-        if self._front or self._ties or not self._plain:
+        if self._front or not self._plain:
             first = self._first_due(now)
             if first is None:
                 return self._wait(now)
             entry = first
         else:
             # `_first_due` for the common case, without its calls.
-            heap, queue = self._heap, self._queue
+            heap, run, later, queue = self._heap, self._run, self._later, self._queue
             while True:
-                if not heap:
-                    return None
+                if run:
+                    entry = run[-1]
+                    if entry.state:  # not PENDING
+                        run.pop()
+                        queue.stale -= 1
+                        continue
+                    if not heap or entry < heap[0]:
+                        if entry > now:
+                            return Wait(entry - now)
+                        run.pop()
+                        break
+                elif not heap:
+                    if not later:
+                        return None
+                    queue.open()
+                    continue
                 entry = heap[0]
-                if entry.state:  # not PENDING
+                if entry.state:
                     heappop(heap)
                     queue.stale -= 1
                     continue
                 if entry > now:
                     return Wait(entry - now)
                 heappop(heap)
-                if heap and heap[0] == entry:
+                if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
-                stale = queue.stale
-                if stale > STALE_LEFT and stale * 2 > len(heap):
-                    queue.sweep()
                 break
+            stale = queue.stale
+            if stale > STALE_LEFT and stale * 2 > len(heap) + len(run) + len(later):
+                queue.sweep()
         # PENDING -> CLAIMED -> RUNNING in one step.
         entry.state = 2
         version = entry.version
@@ -324,7 +346,7 @@ class VersionedTimerHeap(TimerBook):
         # As `due_of`: a named tuple's own constructor is a Python function, and takes twice as long.
         return new_tuple(
             Due,
-            (entry.task_id, version, float(entry), -entry.negated, version, entry.fn, entry.args,
+            (entry.task_id, version, float(entry), entry.priority, version, entry.fn, entry.args,
              entry.kwargs, 1),
         )  # fmt: skip
 
@@ -341,7 +363,7 @@ class VersionedTimerHeap(TimerBook):
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
         not_nan(now)
         taken: list[Due] = []
-        heap, ties, active, queue = self._heap, self._ties, self._active, self._queue
+        heap, run, active, queue = self._heap, self._run, self._active, self._queue
         while len(taken) < most:
             if self._front or not self._plain:
                 first = self._first_due(now)
@@ -350,17 +372,21 @@ class VersionedTimerHeap(TimerBook):
                 taken.append(self._claimed(first))
                 continue
             # As in `next`.
-            if ties:
-                entry = ties[-1]
-                if entry.state or entry > now or (heap and heap[0] <= entry):
-                    first = self._first_due(now)
-                    if first is None:
-                        break
-                    entry = first
-                else:
-                    ties.pop()
+            if run:
+                entry = run[-1]
+                if entry.state:
+                    run.pop()
+                    queue.stale -= 1
+                    continue
             elif not heap:
-                break
+                if not self._later:
+                    break
+                queue.open()
+                continue
+            if run and (not heap or entry < heap[0]):
+                if entry > now:
+                    break
+                run.pop()
             else:
                 entry = heap[0]
                 if entry.state:
@@ -370,7 +396,7 @@ class VersionedTimerHeap(TimerBook):
                 if entry > now:
                     break
                 heappop(heap)
-                if heap and heap[0] == entry:
+                if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
             if queue.stale > STALE_LEFT:
                 queue.sweep()
@@ -383,7 +409,7 @@ class VersionedTimerHeap(TimerBook):
             taken.append(
                 new_tuple(
                     Due,
-                    (entry.task_id, version, float(entry), -entry.negated, version, entry.fn,
+                    (entry.task_id, version, float(entry), entry.priority, version, entry.fn,
                      entry.args, entry.kwargs, 1),
                 )
             )  # fmt: skip
@@ -535,7 +561,7 @@ class VersionedTimerHeap(TimerBook):
             ends.turn()
         queue = self._queue
         queue.stale = stale = queue.stale + 1
-        if stale > STALE_LEFT and stale * 2 > len(self._heap):
+        if stale > STALE_LEFT and stale * 2 > len(self._heap) + len(self._run) + len(self._later):
             queue.sweep()
         if self._on_drop is not None:
             self._on_drop(due_of(entry), "cancelled")

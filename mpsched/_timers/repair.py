@@ -3,10 +3,11 @@
 # ruff: noqa: SLF001 - a step of the book itself, in a file of its own
 from __future__ import annotations
 
-from heapq import heapify
+import math
 from typing import TYPE_CHECKING
 
 from mpsched._timers.entry import Entry, drop, due_of
+from mpsched._timers.lazyqueue import SMALL
 from mpsched._timers.states import CANCELLED, CLAIMED, MOVED, PENDING, RUNNING
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def repair(book: TimerBook) -> None:
         *replaced,
         *queue.heap,
         *(item[3] for item in queue.front),
-        *queue.ties,
+        *queue.run,
+        *queue.later,
         *in_ready,
     ):
         if not hasattr(entry, "extra"):
@@ -59,10 +61,12 @@ def repair(book: TimerBook) -> None:
         ready.purge()
     there = {id(entry) for entry in in_ready}
     live = [one for one in waits if id(one) not in there and not (one.extra and one.extra.paused)]
-    heapify(live)
+    queue.edge = -math.inf
+    queue.full = SMALL
     queue.front[:] = []
-    queue.ties[:] = []
-    queue.heap[:] = live
+    queue.run[:] = []
+    queue.heap[:] = []
+    queue.later[:] = live
     queue.stale = 0
 
 
@@ -106,6 +110,6 @@ def _forget_the_rest(
                 book._ends.put(task_id, entry)
     book._current.update(newest)
     queue = book._queue
-    for entry in (*over, *queue.heap, *in_ready, *book._ends.all()):
+    for entry in (*over, *queue.heap, *queue.later, *in_ready, *book._ends.all()):
         if entry.state > RUNNING and hasattr(entry, "fn"):
             drop(entry)
