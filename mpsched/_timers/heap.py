@@ -14,7 +14,6 @@ from mpsched._timers.book import TimerBook
 from mpsched._timers.due import CancelResult, Due, Wait
 from mpsched._timers.entry import Entry, attempt_of, drop, due_of, extra_of
 from mpsched._timers.instants import finite, not_nan, whole
-from mpsched._timers.lazyqueue import STALE_LEFT
 from mpsched._timers.states import CANCELLED, CLAIMED, COMPLETED, FAILED, PENDING, RUNNING
 from mpsched.errors import StaleVersion
 
@@ -152,7 +151,7 @@ class VersionedTimerHeap(TimerBook):
         if self._limit is not None and (old is None or old.state != PENDING):
             self._refuse_more(task_id, self._limit)
         version = self._number()
-        current[task_id] = entry = Entry(run_at)
+        entry = Entry(run_at)
         entry.priority = priority
         entry.version = version
         entry.state = 0  # PENDING
@@ -161,6 +160,10 @@ class VersionedTimerHeap(TimerBook):
         entry.args = args
         entry.kwargs = kwargs
         entry.extra = extra
+        if old is not None and old.state == RUNNING:
+            # Before it is out of `_current`: so it can be found at each moment (`repair`).
+            self._replaced.setdefault(task_id, []).append(old)
+        current[task_id] = entry
         # `LazyQueue.put`, without its call.
         queue = self._queue
         if run_at > queue.edge:
@@ -172,8 +175,8 @@ class VersionedTimerHeap(TimerBook):
                 queue.spill()
         if extra is not None:
             self._enlist(entry, extra)
-        if old is not None:
-            self._supersede(task_id, old)
+        if old is not None and old.state != RUNNING:
+            self._never(old, CANCELLED, "superseded")
         return version
 
     def reschedule(
@@ -307,16 +310,17 @@ class VersionedTimerHeap(TimerBook):
             heap, run, later, queue = self._heap, self._run, self._later, self._queue
             while True:
                 if run:
-                    entry = run[-1]
+                    # Taken, and put back where it is not to be had: cheaper than to look first.
+                    entry = run.pop()
                     if entry.state:  # not PENDING
-                        run.pop()
                         queue.stale -= 1
                         continue
                     if not heap or entry < heap[0]:
                         if entry > now:
+                            run.append(entry)
                             return Wait(entry - now)
-                        run.pop()
                         break
+                    run.append(entry)
                 elif not heap:
                     if not later:
                         return None
@@ -333,20 +337,19 @@ class VersionedTimerHeap(TimerBook):
                 if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
                 break
-            stale = queue.stale
-            if stale > STALE_LEFT and stale * 2 > len(heap) + len(run) + len(later):
+            queue.margin = margin = queue.margin - 1
+            if margin < 0:
                 queue.sweep()
         # PENDING -> CLAIMED -> RUNNING in one step.
         entry.state = 2
         version = entry.version
-        self._active[version] = entry
         if entry.extra is not None:
             self._walls.pop(version, None)
             return due_of(entry)
         # As `due_of`: a named tuple's own constructor is a Python function, and takes twice as long.
         return new_tuple(
             Due,
-            (entry.task_id, version, float(entry), entry.priority, version, entry.fn, entry.args,
+            (entry.task_id, version, +entry, entry.priority, version, entry.fn, entry.args,
              entry.kwargs, 1),
         )  # fmt: skip
 
@@ -363,7 +366,7 @@ class VersionedTimerHeap(TimerBook):
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
         not_nan(now)
         taken: list[Due] = []
-        heap, run, active, queue = self._heap, self._run, self._active, self._queue
+        heap, run, queue = self._heap, self._run, self._queue
         while len(taken) < most:
             if self._front or not self._plain:
                 first = self._first_due(now)
@@ -372,18 +375,17 @@ class VersionedTimerHeap(TimerBook):
                 taken.append(self._claimed(first))
                 continue
             # As in `next`.
-            if run:
-                entry = run[-1]
-                if entry.state:
-                    run.pop()
-                    queue.stale -= 1
-                    continue
-            elif not heap:
+            if run and run[-1].state:
+                run.pop()
+                queue.stale -= 1
+                continue
+            if not run and not heap:
                 if not self._later:
                     break
                 queue.open()
                 continue
-            if run and (not heap or entry < heap[0]):
+            if run and (not heap or run[-1] < heap[0]):
+                entry = run[-1]
                 if entry > now:
                     break
                 run.pop()
@@ -398,18 +400,19 @@ class VersionedTimerHeap(TimerBook):
                 heappop(heap)
                 if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
-            if queue.stale > STALE_LEFT:
+            queue.margin = margin = queue.margin - 1
+            if margin < 0:
                 queue.sweep()
             if entry.extra is not None:
                 taken.append(self._claimed(entry))
                 continue
             entry.state = 1  # CLAIMED
+            self._claims += 1
             version = entry.version
-            active[version] = entry
             taken.append(
                 new_tuple(
                     Due,
-                    (entry.task_id, version, float(entry), entry.priority, version, entry.fn,
+                    (entry.task_id, version, +entry, entry.priority, version, entry.fn,
                      entry.args, entry.kwargs, 1),
                 )
             )  # fmt: skip
@@ -431,6 +434,7 @@ class VersionedTimerHeap(TimerBook):
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
         entry.state = RUNNING
+        self._claims -= 1
         self._overdue.pop(due.version, None)
         return True
 
@@ -443,9 +447,9 @@ class VersionedTimerHeap(TimerBook):
         entry = self._entry_of(due)
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
-        del self._active[due.version]
         self._overdue.pop(due.version, None)
         entry.state = PENDING
+        self._claims -= 1
         self._queue.put(entry)
         if entry.extra is not None:
             self._enlist(entry, entry.extra)
@@ -485,8 +489,9 @@ class VersionedTimerHeap(TimerBook):
                 f"version {due.version} of {due.task_id!r} cannot be {outcome!r}: it "
                 + ("has started" if entry.state == RUNNING else "has not started")
             )
-        del self._active[due.version]
         self._overdue.pop(due.version, None)
+        if entry.state == CLAIMED:
+            self._claims -= 1
         entry.state = end
         if outcome == "missed":
             extra_of(entry).missed = True
@@ -525,7 +530,6 @@ class VersionedTimerHeap(TimerBook):
         entry = self._set_time(entry, run_at)
         entry.state = PENDING  # from here on it has happened (`repair`)
         extra.attempt += 1
-        del self._active[due.version]
         self._queue.put(entry)
         self._enlist(entry, extra)
         return True
@@ -560,8 +564,9 @@ class VersionedTimerHeap(TimerBook):
         if len(newer) >= ends.most:
             ends.turn()
         queue = self._queue
-        queue.stale = stale = queue.stale + 1
-        if stale > STALE_LEFT and stale * 2 > len(self._heap) + len(self._run) + len(self._later):
+        queue.stale += 1
+        queue.margin = margin = queue.margin - 2
+        if margin < 0:
             queue.sweep()
         if self._on_drop is not None:
             self._on_drop(due_of(entry), "cancelled")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
+from itertools import islice
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._timers.entry import Entry, Item, extra_of, item_of
@@ -53,6 +54,8 @@ class LazyQueue:
         full: how many there may be in `heap` before `spill` is called.
         ready: what is due, in its own order, or None.
         stale: items, in all of them, that are not PENDING. The owner counts up, and calls `sweep`.
+        margin: at least 0: TIMER-5 holds. An owner that does not call `sweep` each time takes 2 off for
+            each item that it makes stale, 1 for each that it takes out, and calls it below 0.
         rebuilds: how often they were swept out.
     """
 
@@ -63,6 +66,7 @@ class LazyQueue:
         "full",
         "heap",
         "later",
+        "margin",
         "ready",
         "rebuilds",
         "run",
@@ -78,6 +82,7 @@ class LazyQueue:
         self.full = SMALL
         self.ready: Final = ready
         self.stale = 0
+        self.margin = 2 * STALE_LEFT
         self.rebuilds = 0
         self._seen = -math.inf  # the latest `now`
 
@@ -211,7 +216,7 @@ class LazyQueue:
         all, or about half, and at least one in 2 * _SAMPLED.
         """
         later = self.later
-        found, rest = [entry for entry in later if not entry.state], []
+        found, rest = [entry for entry in later if not entry.state] if self.stale else [*later], []
         self.stale -= len(later) - len(found)
         if len(found) <= SMALL // 2:
             heapify(found)
@@ -241,7 +246,7 @@ class LazyQueue:
         self.full = SMALL
         self.front.clear()
         self.run.clear()
-        self.later += near[kept:]
+        self.later.extend(near[kept:])
         self.heap[:] = near[:kept]
 
     def _remove_first(self, first: Entry) -> None:
@@ -274,7 +279,8 @@ class LazyQueue:
 
     def sweep(self) -> None:
         """Throw the stale entries out if they are too many (TIMER-5)."""
-        if self.stale <= STALE_LEFT or self.stale * 2 <= len(self):
+        self.margin = margin = max(len(self) - 2 * self.stale, 2 * (STALE_LEFT - self.stale))
+        if margin >= 0:
             return
         live = [entry for entry in self.heap if not entry.state]  # PENDING
         heapify(live)
@@ -284,7 +290,7 @@ class LazyQueue:
         later = [entry for entry in self.later if not entry.state]
         if self.ready is not None:
             self.ready.purge()
-        self.stale = 0
+        self.stale = self.margin = 0
         self.rebuilds += 1
         # Last: what goes now may have finalizers.
         self.front[:] = front
@@ -304,7 +310,9 @@ class LazyQueue:
 
 def _put_in_order(entries: list[Entry]) -> None:
     """Sort in the whole order (TIMER-1), the first one last."""
-    # By version, then by priority, then by time: a sort is stable, and compares keys of one type in C.
-    entries.sort(key=_version, reverse=True)
-    entries.sort(key=_priority)
+    # Sorts compare keys of one type in C; and they are stable: the last word first, if it is asked for.
     entries.sort(key=float, reverse=True)
+    if any(map(eq, entries, islice(entries, 1, None))):
+        entries.sort(key=_version, reverse=True)
+        entries.sort(key=_priority)
+        entries.sort(key=float, reverse=True)

@@ -26,7 +26,6 @@ def repair(book: TimerBook) -> None:
     found: dict[int, Entry] = {}
     for entry in (
         *book._current.values(),
-        *book._active.values(),
         *replaced,
         *queue.heap,
         *(item[3] for item in queue.front),
@@ -41,11 +40,11 @@ def repair(book: TimerBook) -> None:
             entry.state = MOVED
 
     newest, older = _sorted_out(book, found, replaced)
+    book._replaced = older  # before `_current` loses what is in here
     _forget_the_rest(book, found, newest, in_ready)
     alive = [*newest.values(), *(entry for ones in older.values() for entry in ones)]
     waits = [entry for entry in alive if entry.state == PENDING]
-    book._active = {one.version: one for one in alive if one.state in {CLAIMED, RUNNING}}
-    book._replaced = older
+    book._claims = sum(one.state == CLAIMED for one in alive)
     book._overdue = {}  # told once more: their deadlines are added again
     book._walls = {
         one.version: one.task_id for one in waits if one.extra and one.extra.at is not None
@@ -67,7 +66,7 @@ def repair(book: TimerBook) -> None:
     queue.run[:] = []
     queue.heap[:] = []
     queue.later[:] = live
-    queue.stale = 0
+    queue.stale = queue.margin = 0
 
 
 def _sorted_out(
@@ -76,7 +75,10 @@ def _sorted_out(
     """Return the newest version of each id, and the older ones that run."""
     newest: dict[Hashable, Entry] = {}
     older: dict[Hashable, list[Entry]] = {}
-    was_replaced = {entry.version for entry in replaced}
+    # One that is in both registers was about to be replaced.
+    was_replaced = {
+        entry.version for entry in replaced if book._current.get(entry.task_id) is not entry
+    }
     for _version, entry in sorted(found.items()):
         if entry.state not in {PENDING, CLAIMED, RUNNING}:
             continue
