@@ -534,8 +534,6 @@ class Desk(HandOut):
                         continue  # the same record, seen again
                     self.handed -= 1
                     try:
-                        if not handle.begun:
-                            self._begin(handle)
                         self._completed(handle, run, value, raw, now)
                     except Exception as problem:
                         self._lost(handle, problem)

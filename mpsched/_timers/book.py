@@ -12,7 +12,7 @@ from mpsched._timers.deadlines import Deadlines
 from mpsched._timers.due import CancelResult, Due, HeapMetrics, TimerStatus, Wait
 from mpsched._timers.ends import Ends
 from mpsched._timers.entry import Entry, Extra, copy_of, drop, due_of, extra_of, item_of, status_of
-from mpsched._timers.instants import finite
+from mpsched._timers.instants import finite, not_nan
 from mpsched._timers.lazyqueue import STALE_LEFT, LazyQueue
 from mpsched._timers.states import (
     CANCELLED,
@@ -110,6 +110,24 @@ class TimerBook:
         """Tell how long until the next version is due that is not yet, whatever else is due or missed."""
         seconds = self._queue.coming(now)
         return None if seconds is None else Wait(seconds)
+
+    def peek(self, now: float) -> Wait | None:
+        """Tell how long until something is due (0.0: something is), or None if nothing waits for a time."""
+        not_nan(now)
+        self._miss(now)
+        return self._wait(now)
+
+    def expire(self, now: float) -> list[Due]:
+        """End what is pending past its deadline: it failed, as missed (`on_drop` is told).
+
+        Returns:
+            What is claimed past its deadline, each once: the caller takes it back, and finishes it as
+            "missed" if it has not started.
+        """
+        not_nan(now)
+        self._miss(now)
+        overdue, self._overdue = self._overdue, {}
+        return [due_of(entry) for entry in overdue.values()]
 
     @property
     def walls(self) -> int:

@@ -418,12 +418,6 @@ class VersionedTimerHeap(TimerBook):
             )  # fmt: skip
         return taken
 
-    def peek(self, now: float) -> Wait | None:
-        """Tell how long until something is due (0.0: something is), or None if nothing waits for a time."""
-        not_nan(now)
-        self._miss(now)
-        return self._wait(now)
-
     def start(self, due: Due) -> bool:
         """Note that a claimed task was entered.
 
@@ -505,6 +499,29 @@ class VersionedTimerHeap(TimerBook):
         drop(entry)
         return newest
 
+    def ran(self, due: Due) -> bool:
+        """Note that a claimed task was entered, if that is not known yet, and that it completed.
+
+        As `start` and `finish`, in what it returns and raises.
+        """
+        task_id = due.task_id
+        entry = self._current.get(task_id)
+        if (
+            entry is None
+            or entry.state != CLAIMED
+            or entry.version != due.version
+            or entry.extra is not None
+        ):
+            self.start(due)
+            return self.finish(due, "completed")
+        # Both for the common case, without their calls.
+        entry.state = 3  # COMPLETED
+        self._claims -= 1
+        del self._current[task_id]
+        self._ends.put(task_id, entry)
+        drop(entry)
+        return True
+
     def retry(self, due: Due, run_at: float) -> bool:
         """Have a task that ran wait again, as the next attempt of the same version.
 
@@ -572,15 +589,3 @@ class VersionedTimerHeap(TimerBook):
             self._on_drop(due_of(entry), "cancelled")
         entry.fn = entry.args = entry.kwargs = None  # `drop`
         return PREVENTED
-
-    def expire(self, now: float) -> list[Due]:
-        """End what is pending past its deadline: it failed, as missed (`on_drop` is told).
-
-        Returns:
-            What is claimed past its deadline, each once: the caller takes it back, and finishes it as
-            "missed" if it has not started.
-        """
-        not_nan(now)
-        self._miss(now)
-        overdue, self._overdue = self._overdue, {}
-        return [due_of(entry) for entry in overdue.values()]

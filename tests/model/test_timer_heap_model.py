@@ -257,6 +257,19 @@ class Timers(RuleBasedStateMachine):
             one.move(State.FAILED if one.missed else State[outcome.upper()])
 
     @precondition(lambda self: self.taken)
+    @rule(pick=picks)
+    def ran(self, pick: int) -> None:
+        due, one = self.picked(pick)
+        if one.state not in {State.CLAIMED, State.RUNNING} or one.attempt != due.attempt:
+            with pytest.raises(StaleVersion):
+                self.heap.ran(due)
+            return
+        assert self.heap.ran(due) == (self.model.newest(one.task_id) is one)
+        if one.state is State.CLAIMED:
+            one.move(State.RUNNING)
+        one.move(State.COMPLETED)
+
+    @precondition(lambda self: self.taken)
     @rule(pick=picks, after=halves)
     def retry(self, pick: int, after: float) -> None:
         due, one = self.picked(pick)
