@@ -138,9 +138,9 @@ class Job:
             EncodeError: it cannot be sent to a worker; the message names what, and the remedy.
         """
         job = cls(None)
-        who = origin.who(task_id, label(task_id))
+        who = origin.who(task_id, label)
         number = 0 if kwargs else pool.calls.known_number(fn)
-        if number and all(type(arg) in _PLAIN for arg in args):
+        if number and _PLAIN.issuperset(map(type, args)):
             # As in Pool.submit: plain values at a fifth of the price.
             frame = marshal.dumps(args, _MARSHAL_VERSION)
             if len(frame) < _SHORT:
