@@ -157,7 +157,8 @@ class Book:
     ) -> None:
         """An attempt has returned: the common case of `conclude`. A result is unpickled by who asks."""
         assert handle.due is not None
-        handle.heap.finish(handle.due, "completed")
+        # Mostly this is the first that is heard of its start, too.
+        handle.heap.ran(handle.due)
         self._record(handle, "completed", now, run)
         self.close_handle(handle)
         with COMPLETION:

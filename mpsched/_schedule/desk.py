@@ -13,7 +13,7 @@ from mpsched._pool import guards, lifecycle
 from mpsched._schedule import closing, makeway
 from mpsched._schedule.attempt import Attempt, ThreadRun
 from mpsched._schedule.handle import TaskHandle
-from mpsched._schedule.handout import CHUNK, HandOut
+from mpsched._schedule.handout import PIECE, HandOut
 from mpsched._schedule.mending import Whole, whole
 from mpsched.errors import PendingLimitReached
 
@@ -527,15 +527,13 @@ class Desk(HandOut):
             pump = False
             with self.lock, self.whole:
                 now = self.clock.monotonic()
-                for _ in range(min(len(arrived), CHUNK)):
+                for _ in range(min(len(arrived), PIECE)):
                     run, value, raw = arrived.popleft()
                     handle = run.handle
                     if handle.run is not run:
                         continue  # the same record, seen again
                     self.handed -= 1
                     try:
-                        if not handle.begun:
-                            self._begin(handle)
                         self._completed(handle, run, value, raw, now)
                     except Exception as problem:
                         self._lost(handle, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
 
-from mpsched._pool.calls import in_context
+from mpsched._pool.calls import after_version, before_version
 from mpsched._pool.options import DEFAULT, Options
 from mpsched._pool.task import Task
 from mpsched._schedule.handle import label
@@ -23,6 +23,7 @@ Place = Literal["worker", "thread"]
 _PLAIN: Final = codec.PLAIN_TYPES
 _MARSHAL_VERSION: Final = 2  # as core.py
 _SHORT: Final = 16384
+_USUAL: Final = before_version(DEFAULT)
 
 
 class Policy(NamedTuple):
@@ -107,7 +108,7 @@ class Job:
         fn, args, kwargs: the call; None in a job for a worker.
     """
 
-    __slots__ = ("_frame", "_holds", "_meta", "_who", "args", "fn", "kwargs")
+    __slots__ = ("_holds", "_meta", "_rest", "args", "fn", "kwargs")
 
     def __init__(
         self,
@@ -119,9 +120,8 @@ class Job:
         self.args = args
         self.kwargs = kwargs
         self._meta = 0
-        self._frame = b""
+        self._rest = b""  # of the frame, behind the version
         self._holds: Any = None
-        self._who: Any = None
 
     @classmethod
     def encoded(
@@ -138,14 +138,14 @@ class Job:
             EncodeError: it cannot be sent to a worker; the message names what, and the remedy.
         """
         job = cls(None)
-        job._who = origin.who(task_id, label(task_id))
+        who = origin.who(task_id, label)
         number = 0 if kwargs else pool.calls.known_number(fn)
-        if number and all(type(arg) in _PLAIN for arg in args):
+        if number and _PLAIN.issuperset(map(type, args)):
             # As in Pool.submit: plain values at a fifth of the price.
             frame = marshal.dumps(args, _MARSHAL_VERSION)
             if len(frame) < _SHORT:
                 job._meta = tab.KIND_PLAIN | number << tab.FUNCTION_SHIFT
-                job._frame = frame
+                job._rest = after_version(who, frame)
                 return job
         try:
             task = pool.calls.call(fn, args, kwargs or {}, DEFAULT)
@@ -155,16 +155,19 @@ class Job:
                 "schedule(..., where='thread') runs it in a thread of this process, where it can use "
                 "and change the program's own objects"
             ) from (problem.__cause__ or problem)
-        job._meta, job._frame, job._holds = task.meta, task.frame, task.holds
+        job._meta, job._holds = task.meta, task.holds
+        job._rest = after_version(who, task.frame)
         return job
 
     def task(self, pool: Pool, version: int, attempt: int, options: Options) -> Task:
         """Make the pool's task of one attempt; a new one each time, so that records never mix."""
+        usual = options.timeout is None and not options.blocking
+        head = _USUAL if usual else before_version(options)
         task = Task(
             pool.calls.next_id(),
             # TIMED: the worker notes when it starts.
             self._meta | tab.FLAG_TIMED | tab.FLAG_CONTEXT,
-            in_context(self._frame, options, None, version, self._who),
+            head + version.to_bytes(8, "little") + self._rest,
             options,
         )
         if self._holds is not None:

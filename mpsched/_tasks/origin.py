@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from mpsched._tasks.table import FLAG_CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from mpsched._tasks.table import TaskTable
 
@@ -38,9 +38,9 @@ class Origin:
         self.label = who if isinstance(who, str) else f"{who[0]!r:.60}"
 
 
-def who(task_id: Hashable, label: str) -> tuple[Hashable] | str:
-    """Return what is sent of an id: `(id,)` if it is of plain values, which no user's code pickles."""
-    return (task_id,) if is_plain(task_id) else label
+def who(task_id: Hashable, label: Callable[[Hashable], str]) -> tuple[Hashable] | str:
+    """Return what is sent of an id: `(id,)` if it is of plain values, which no user's code pickles; else its label."""
+    return (task_id,) if is_plain(task_id) else label(task_id)
 
 
 def is_plain(task_id: Any) -> bool:

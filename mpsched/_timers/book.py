@@ -12,7 +12,7 @@ from mpsched._timers.deadlines import Deadlines
 from mpsched._timers.due import CancelResult, Due, HeapMetrics, TimerStatus, Wait
 from mpsched._timers.ends import Ends
 from mpsched._timers.entry import Entry, Extra, copy_of, drop, due_of, extra_of, item_of, status_of
-from mpsched._timers.instants import finite
+from mpsched._timers.instants import finite, not_nan
 from mpsched._timers.lazyqueue import STALE_LEFT, LazyQueue
 from mpsched._timers.states import (
     CANCELLED,
@@ -34,13 +34,14 @@ class TimerBook:
     """Which versions there are, where each lies, and how each leaves."""
 
     __slots__ = (
-        "_active",
+        "_claims",
         "_current",
         "_deadlines",
         "_ends",
         "_front",
         "_groups",
         "_heap",
+        "_later",
         "_limit",
         "_number",
         "_on_drop",
@@ -49,7 +50,7 @@ class TimerBook:
         "_plain",
         "_queue",
         "_replaced",
-        "_ties",
+        "_run",
         "_walls",
     )
 
@@ -63,12 +64,12 @@ class TimerBook:
         self._queue = LazyQueue(ready)
         self._heap = self._queue.heap
         self._front = self._queue.front
-        self._ties = self._queue.ties
+        self._run = self._queue.run
+        self._later = self._queue.later
         # The newest version of each id as long as it is not final.
         self._current: dict[Hashable, Entry] = {}
         self._ends = Ends(remember)
-        # By version: what is CLAIMED or RUNNING.
-        self._active: dict[int, Entry] = {}
+        self._claims = 0  # how many are CLAIMED
         # By id: RUNNING versions that are not the newest any more, oldest first.
         self._replaced: dict[Hashable, list[Entry]] = {}
         self._paused = 0
@@ -104,12 +105,32 @@ class TimerBook:
 
     def rank_of(self, due: Due) -> Rank:
         """Return where a claimed version stands in the order: lower is earlier. Not with groups."""
-        return self._queue.rank_of(self._active[due.version])
+        entry = self._entry_of(due)
+        assert entry is not None
+        return self._queue.rank_of(entry)
 
     def coming(self, now: float) -> Wait | None:
         """Tell how long until the next version is due that is not yet, whatever else is due or missed."""
         seconds = self._queue.coming(now)
         return None if seconds is None else Wait(seconds)
+
+    def peek(self, now: float) -> Wait | None:
+        """Tell how long until something is due (0.0: something is), or None if nothing waits for a time."""
+        not_nan(now)
+        self._miss(now)
+        return self._wait(now)
+
+    def expire(self, now: float) -> list[Due]:
+        """End what is pending past its deadline: it failed, as missed (`on_drop` is told).
+
+        Returns:
+            What is claimed past its deadline, each once: the caller takes it back, and finishes it as
+            "missed" if it has not started.
+        """
+        not_nan(now)
+        self._miss(now)
+        overdue, self._overdue = self._overdue, {}
+        return [due_of(entry) for entry in overdue.values()]
 
     @property
     def walls(self) -> int:
@@ -121,17 +142,18 @@ class TimerBook:
         return len(self._queue) - self._queue.stale + self._paused
 
     def metrics(self) -> HeapMetrics:
-        """Count what is in the heap. O(1), but for what is claimed or runs, and what is remembered."""
+        """Count what is in the heap. O(1), but for what was replaced and runs, and what is remembered."""
         entries, stale = len(self._queue), self._queue.stale
-        claimed = sum(entry.state == CLAIMED for entry in self._active.values())
+        pending, claimed = len(self), self._claims
+        replaced = sum(len(ones) for ones in self._replaced.values())
         return HeapMetrics(
-            live=len(self),
+            live=pending,
             entries=entries,
             stale=stale,
             stale_ratio=stale / entries if entries else 0.0,
             rebuilds=self._queue.rebuilds,
             claimed=claimed,
-            running=len(self._active) - claimed,
+            running=len(self._current) - pending - claimed + replaced,
             paused=self._paused,
             remembered=len(self._ends),
         )
@@ -150,7 +172,8 @@ class TimerBook:
         items = [
             *queue.heap,
             *front,
-            *queue.ties,
+            *queue.run,
+            *queue.later,
             *([] if queue.ready is None else queue.ready.entries()),
         ]
         for at in range(1, len(queue.heap)):
@@ -159,8 +182,15 @@ class TimerBook:
         for at in range(1, len(front)):
             above, below = front[(at - 1) >> 1], front[at]
             assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies above {below!r}"
-        for above, below in itertools.pairwise(reversed(queue.ties)):
+        for above, below in itertools.pairwise(reversed(queue.run)):
             assert item_of(above) <= item_of(below), f"TIMER-1: {above!r} lies before {below!r}"
+        for near in (*queue.heap, *front, *queue.run):
+            assert near <= queue.edge, f"TIMER-8: {near!r} is near, and after {queue.edge}"
+        for later in queue.later:
+            assert later > queue.edge, f"TIMER-8: {later!r} is later, and not after {queue.edge}"
+        assert len(queue.heap) <= queue.full, (
+            f"TIMER-8: {len(queue.heap)} of {queue.full} in the heap"
+        )
         alive = [entry for entry in items if entry.state == PENDING]
         assert queue.stale == len(items) - len(alive), (
             f"TIMER-5: {queue.stale} counted as stale, {len(alive)} of {len(items)} are alive"
@@ -180,17 +210,17 @@ class TimerBook:
         assert len(waits) == len(alive) + len(paused) == len(self), (
             f"TIMER-3: {len(waits)} pending, {len(alive)} in the queue, {len(paused)} paused"
         )
-        for version, entry in self._active.items():
-            assert version == entry.version, f"{entry!r} is registered as {version}"
-            assert entry.state in {CLAIMED, RUNNING}, f"TIMER-3: {entry!r} is registered as active"
-            newest = self._current.get(entry.task_id) is entry
-            older = any(one is entry for one in self._replaced.get(entry.task_id, ()))
-            assert newest != older, f"TIMER-2: {entry!r} newest: {newest}, replaced: {older}"
-            assert newest or entry.state == RUNNING, f"TIMER-2: {entry!r} was replaced, is claimed"
-        runs = sum(len(ones) for ones in self._replaced.values())
-        assert len(self._active) == len(self._current) - len(waits) + runs, (
-            f"TIMER-3: {len(self._active)} active, {len(self._current)} current, {runs} replaced"
-        )
+        claims = sum(one.state == CLAIMED for one in self._current.values())
+        assert claims == self._claims, f"TIMER-3: {claims} claimed, counted {self._claims}"
+        for task_id, entry in self._current.items():
+            assert entry.task_id == task_id, f"TIMER-2: {entry!r} is registered as {task_id!r}"
+            assert entry.state <= RUNNING, f"TIMER-2: {entry!r} is final, and current"
+        for task_id, ones in self._replaced.items():
+            assert ones, f"TIMER-2: nothing of {task_id!r} was replaced"
+            for entry in ones:
+                assert entry.task_id == task_id, f"TIMER-2: {entry!r} is registered as {task_id!r}"
+                assert entry.state == RUNNING, f"TIMER-2: {entry!r} was replaced"
+                assert self._current.get(task_id) is not entry, f"TIMER-2: {entry!r} is the newest"
         followers = {one.version for one in waits if one.extra and one.extra.at is not None}
         assert followers == self._walls.keys(), f"TIMER-7: {followers} against {self._walls}"
 
@@ -255,7 +285,13 @@ class TimerBook:
         """Return the entry of what was handed out; None if it is over, or waits again."""
         if type(due) is not Due:
             raise TypeError(f"this takes what next or claim has handed out (a Due), not {due!r}")
-        return self._active.get(due.version)
+        entry = self._current.get(due.task_id)
+        if entry is not None and entry.version == due.version:
+            return entry if entry.state else None  # not PENDING
+        for one in self._replaced.get(due.task_id, ()):
+            if one.version == due.version:
+                return one
+        return None
 
     def _pending(self, task_id: Hashable) -> Entry | None:
         entry = self._current.get(task_id)
@@ -295,7 +331,7 @@ class TimerBook:
 
     def _claimed(self, entry: Entry) -> Due:
         entry.state = CLAIMED
-        self._active[entry.version] = entry
+        self._claims += 1
         if self._walls:
             self._walls.pop(entry.version, None)
         return due_of(entry)
@@ -317,17 +353,11 @@ class TimerBook:
                 extra_of(entry).missed = True
                 self._never(entry, FAILED, "missed")
 
-    def _supersede(self, task_id: Hashable, old: Entry) -> None:
-        if old.state == RUNNING:
-            self._replaced.setdefault(task_id, []).append(old)
-        else:
-            self._never(old, CANCELLED, "superseded")
-
     def _never(self, entry: Entry, end: int, why: str) -> None:
         """End a version that is pending or claimed, and never starts now."""
         version, task_id, extra = entry.version, entry.task_id, entry.extra
         if entry.state == CLAIMED:
-            del self._active[version]
+            self._claims -= 1
             self._overdue.pop(version, None)
         elif extra is not None and extra.paused:
             self._paused -= 1

@@ -34,7 +34,7 @@ class Entry(_Stated):
     As a float it is equal to others, and false at zero: entries are told apart with `is`, and from None.
 
     Attributes:
-        negated: -priority.
+        priority: higher is earlier among equals.
         version: also the sequence: it rises with each submission.
         state: states.PENDING ... states.MOVED.
         task_id: the caller's id.
@@ -44,9 +44,9 @@ class Entry(_Stated):
         extra: Extra, or None as long as there is nothing to say.
     """
 
-    __slots__ = ("args", "extra", "fn", "kwargs", "negated", "task_id", "version")
+    __slots__ = ("args", "extra", "fn", "kwargs", "priority", "task_id", "version")
 
-    negated: int
+    priority: int
     version: int
     task_id: Hashable
     fn: Callable[..., Any] | None
@@ -107,7 +107,7 @@ Item: TypeAlias = tuple[float, float, int, Entry]
 
 def item_of(entry: Entry) -> Item:
     """Return an item that is ordered among those of the same time."""
-    return entry, entry.negated, entry.version, entry
+    return entry, -entry.priority, entry.version, entry
 
 
 def extra_of(entry: Entry) -> Extra:
@@ -121,7 +121,7 @@ def extra_of(entry: Entry) -> Extra:
 def copy_of(entry: Entry, run_at: float) -> Entry:
     """Return another entry for the same version, at a time of its own."""
     copy = Entry(run_at)
-    copy.negated = entry.negated
+    copy.priority = entry.priority
     copy.version = entry.version
     copy.state = entry.state
     copy.task_id = entry.task_id
@@ -146,7 +146,7 @@ def due_of(entry: Entry) -> Due:
         entry.task_id,
         entry.version,
         float(entry),
-        -entry.negated,
+        entry.priority,
         entry.version,
         entry.fn,
         entry.args,
@@ -179,7 +179,7 @@ def status_of(entry: Entry, older: list[int]) -> TimerStatus:
         state=state.public,
         claimed=state is State.CLAIMED,
         run_at=float(entry),
-        priority=-entry.negated,
+        priority=entry.priority,
         attempt=extra.attempt,
         paused=extra.paused,
         cancel_requested=extra.requested,

@@ -14,7 +14,6 @@ from mpsched._timers.book import TimerBook
 from mpsched._timers.due import CancelResult, Due, Wait
 from mpsched._timers.entry import Entry, attempt_of, drop, due_of, extra_of
 from mpsched._timers.instants import finite, not_nan, whole
-from mpsched._timers.lazyqueue import STALE_LEFT
 from mpsched._timers.states import CANCELLED, CLAIMED, COMPLETED, FAILED, PENDING, RUNNING
 from mpsched.errors import StaleVersion
 
@@ -152,8 +151,8 @@ class VersionedTimerHeap(TimerBook):
         if self._limit is not None and (old is None or old.state != PENDING):
             self._refuse_more(task_id, self._limit)
         version = self._number()
-        current[task_id] = entry = Entry(run_at)
-        entry.negated = -priority
+        entry = Entry(run_at)
+        entry.priority = priority
         entry.version = version
         entry.state = 0  # PENDING
         entry.task_id = task_id
@@ -161,11 +160,23 @@ class VersionedTimerHeap(TimerBook):
         entry.args = args
         entry.kwargs = kwargs
         entry.extra = extra
-        heappush(self._heap, entry)
+        if old is not None and old.state == RUNNING:
+            # Before it is out of `_current`: so it can be found at each moment (`repair`).
+            self._replaced.setdefault(task_id, []).append(old)
+        current[task_id] = entry
+        # `LazyQueue.put`, without its call.
+        queue = self._queue
+        if run_at > queue.edge:
+            self._later.append(entry)
+        else:
+            heap = self._heap
+            heappush(heap, entry)
+            if len(heap) > queue.full:
+                queue.spill()
         if extra is not None:
             self._enlist(entry, extra)
-        if old is not None:
-            self._supersede(task_id, old)
+        if old is not None and old.state != RUNNING:
+            self._never(old, CANCELLED, "superseded")
         return version
 
     def reschedule(
@@ -207,7 +218,7 @@ class VersionedTimerHeap(TimerBook):
             entry = self._set_time(entry, run_at)
             self._follow(entry, at)
         if priority is not None:
-            entry.negated = -priority
+            entry.priority = priority
         self._put_in(entry)
         return True
 
@@ -289,42 +300,56 @@ class VersionedTimerHeap(TimerBook):
         """
         if now != now:  # noqa: PLR0124 - `not_nan`, without its call
             not_nan(now)
-        if self._front or self._ties or not self._plain:
+        if self._front or not self._plain:
             first = self._first_due(now)
             if first is None:
                 return self._wait(now)
             entry = first
         else:
             # `_first_due` for the common case, without its calls.
-            heap, queue = self._heap, self._queue
+            heap, run, later, queue = self._heap, self._run, self._later, self._queue
             while True:
-                if not heap:
-                    return None
+                if run:
+                    # Taken, and put back where it is not to be had: cheaper than to look first.
+                    entry = run.pop()
+                    if entry.state:  # not PENDING
+                        queue.stale -= 1
+                        continue
+                    if not heap or entry < heap[0]:
+                        if entry > now:
+                            run.append(entry)
+                            return Wait(entry - now)
+                        break
+                    run.append(entry)
+                elif not heap:
+                    if not later:
+                        return None
+                    queue.open()
+                    continue
                 entry = heap[0]
-                if entry.state:  # not PENDING
+                if entry.state:
                     heappop(heap)
                     queue.stale -= 1
                     continue
                 if entry > now:
                     return Wait(entry - now)
                 heappop(heap)
-                if heap and heap[0] == entry:
+                if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
-                stale = queue.stale
-                if stale > STALE_LEFT and stale * 2 > len(heap):
-                    queue.sweep()
                 break
+            queue.margin = margin = queue.margin - 1
+            if margin < 0:
+                queue.sweep()
         # PENDING -> CLAIMED -> RUNNING in one step.
         entry.state = 2
         version = entry.version
-        self._active[version] = entry
         if entry.extra is not None:
             self._walls.pop(version, None)
             return due_of(entry)
         # As `due_of`: a named tuple's own constructor is a Python function, and takes twice as long.
         return new_tuple(
             Due,
-            (entry.task_id, version, float(entry), -entry.negated, version, entry.fn, entry.args,
+            (entry.task_id, version, +entry, entry.priority, version, entry.fn, entry.args,
              entry.kwargs, 1),
         )  # fmt: skip
 
@@ -341,7 +366,7 @@ class VersionedTimerHeap(TimerBook):
         """Claim up to `most` tasks that are due, in order; an empty list if none is."""
         not_nan(now)
         taken: list[Due] = []
-        heap, ties, active, queue = self._heap, self._ties, self._active, self._queue
+        heap, run, queue = self._heap, self._run, self._queue
         while len(taken) < most:
             if self._front or not self._plain:
                 first = self._first_due(now)
@@ -350,17 +375,20 @@ class VersionedTimerHeap(TimerBook):
                 taken.append(self._claimed(first))
                 continue
             # As in `next`.
-            if ties:
-                entry = ties[-1]
-                if entry.state or entry > now or (heap and heap[0] <= entry):
-                    first = self._first_due(now)
-                    if first is None:
-                        break
-                    entry = first
-                else:
-                    ties.pop()
-            elif not heap:
-                break
+            if run and run[-1].state:
+                run.pop()
+                queue.stale -= 1
+                continue
+            if not run and not heap:
+                if not self._later:
+                    break
+                queue.open()
+                continue
+            if run and (not heap or run[-1] < heap[0]):
+                entry = run[-1]
+                if entry > now:
+                    break
+                run.pop()
             else:
                 entry = heap[0]
                 if entry.state:
@@ -370,30 +398,25 @@ class VersionedTimerHeap(TimerBook):
                 if entry > now:
                     break
                 heappop(heap)
-                if heap and heap[0] == entry:
+                if (heap and heap[0] == entry) or (run and run[-1] == entry):
                     entry = queue.untie(entry)
-            if queue.stale > STALE_LEFT:
+            queue.margin = margin = queue.margin - 1
+            if margin < 0:
                 queue.sweep()
             if entry.extra is not None:
                 taken.append(self._claimed(entry))
                 continue
             entry.state = 1  # CLAIMED
+            self._claims += 1
             version = entry.version
-            active[version] = entry
             taken.append(
                 new_tuple(
                     Due,
-                    (entry.task_id, version, float(entry), -entry.negated, version, entry.fn,
+                    (entry.task_id, version, +entry, entry.priority, version, entry.fn,
                      entry.args, entry.kwargs, 1),
                 )
             )  # fmt: skip
         return taken
-
-    def peek(self, now: float) -> Wait | None:
-        """Tell how long until something is due (0.0: something is), or None if nothing waits for a time."""
-        not_nan(now)
-        self._miss(now)
-        return self._wait(now)
 
     def start(self, due: Due) -> bool:
         """Note that a claimed task was entered.
@@ -405,6 +428,7 @@ class VersionedTimerHeap(TimerBook):
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
         entry.state = RUNNING
+        self._claims -= 1
         self._overdue.pop(due.version, None)
         return True
 
@@ -417,9 +441,9 @@ class VersionedTimerHeap(TimerBook):
         entry = self._entry_of(due)
         if entry is None or entry.state != CLAIMED or attempt_of(entry) != due.attempt:
             return False
-        del self._active[due.version]
         self._overdue.pop(due.version, None)
         entry.state = PENDING
+        self._claims -= 1
         self._queue.put(entry)
         if entry.extra is not None:
             self._enlist(entry, entry.extra)
@@ -459,8 +483,9 @@ class VersionedTimerHeap(TimerBook):
                 f"version {due.version} of {due.task_id!r} cannot be {outcome!r}: it "
                 + ("has started" if entry.state == RUNNING else "has not started")
             )
-        del self._active[due.version]
         self._overdue.pop(due.version, None)
+        if entry.state == CLAIMED:
+            self._claims -= 1
         entry.state = end
         if outcome == "missed":
             extra_of(entry).missed = True
@@ -473,6 +498,29 @@ class VersionedTimerHeap(TimerBook):
             self._not_running(task_id, entry)
         drop(entry)
         return newest
+
+    def ran(self, due: Due) -> bool:
+        """Note that a claimed task was entered, if that is not known yet, and that it completed.
+
+        As `start` and `finish`, in what it returns and raises.
+        """
+        task_id = due.task_id
+        entry = self._current.get(task_id)
+        if (
+            entry is None
+            or entry.state != CLAIMED
+            or entry.version != due.version
+            or entry.extra is not None
+        ):
+            self.start(due)
+            return self.finish(due, "completed")
+        # Both for the common case, without their calls.
+        entry.state = 3  # COMPLETED
+        self._claims -= 1
+        del self._current[task_id]
+        self._ends.put(task_id, entry)
+        drop(entry)
+        return True
 
     def retry(self, due: Due, run_at: float) -> bool:
         """Have a task that ran wait again, as the next attempt of the same version.
@@ -499,7 +547,6 @@ class VersionedTimerHeap(TimerBook):
         entry = self._set_time(entry, run_at)
         entry.state = PENDING  # from here on it has happened (`repair`)
         extra.attempt += 1
-        del self._active[due.version]
         self._queue.put(entry)
         self._enlist(entry, extra)
         return True
@@ -534,22 +581,11 @@ class VersionedTimerHeap(TimerBook):
         if len(newer) >= ends.most:
             ends.turn()
         queue = self._queue
-        queue.stale = stale = queue.stale + 1
-        if stale > STALE_LEFT and stale * 2 > len(self._heap):
+        queue.stale += 1
+        queue.margin = margin = queue.margin - 2
+        if margin < 0:
             queue.sweep()
         if self._on_drop is not None:
             self._on_drop(due_of(entry), "cancelled")
         entry.fn = entry.args = entry.kwargs = None  # `drop`
         return PREVENTED
-
-    def expire(self, now: float) -> list[Due]:
-        """End what is pending past its deadline: it failed, as missed (`on_drop` is told).
-
-        Returns:
-            What is claimed past its deadline, each once: the caller takes it back, and finishes it as
-            "missed" if it has not started.
-        """
-        not_nan(now)
-        self._miss(now)
-        overdue, self._overdue = self._overdue, {}
-        return [due_of(entry) for entry in overdue.values()]

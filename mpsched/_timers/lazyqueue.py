@@ -1,13 +1,16 @@
 """Entries in order of time, taken out lazily.
 
-See README.md, "Ties" and "Stale entries". What is not PENDING any more stays where it lies, as a shell, until it
-comes to the top or until there are too many such.
+See README.md, "Near and later", "Ties" and "Stale entries". What is not PENDING any more stays where it lies, as a
+shell, until it comes to the top or until there are too many such.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
+from itertools import islice
+from operator import attrgetter, eq
 from typing import TYPE_CHECKING, Final, final
 
 from mpsched._timers.entry import Entry, Item, extra_of, item_of
@@ -21,41 +24,72 @@ if TYPE_CHECKING:
 STALE_LEFT: Final = 64
 
 _FEW: Final = 64
-"""`front` has up to a quarter of what `ties` has, and of this; beyond that both are sorted together."""
+"""`front` has up to a quarter of what `run` has, and of this; beyond that both are sorted together."""
+
+SMALL: Final = 1024
+"""So many items are a heap, whatever is later; and if nothing is, half of them."""
+
+PIECE: Final = 16_384
+"""So many items are sorted in one go; of more the earlier half."""
+
+# Of the items to be halved, one in so many is looked at to find where their middle is.
+_SAMPLED: Final = 16
 
 _version: Final = attrgetter("version")
-_negated: Final = attrgetter("negated")
+_priority: Final = attrgetter("priority")
 
 
 @final
 class LazyQueue:
-    """A heap by time, and behind it, if what is due has another order, a queue for that.
+    """What waits, in order of time; behind it, if what is due has another order, a queue for that.
+
+    The lists are always the same objects: the owner has them at hand.
 
     Attributes:
-        heap: what waits for its time; without `ready` also what is due. In order of time alone. Always
-            the same list, as are `front` and `ties`: the owner has them at hand.
+        heap: what is near and came one by one: a heap by time alone.
         front: what came to the top of `heap` beside others of the same time: a heap in the whole order.
-        ties: the same, where there are many: sorted, the first one last.
+        run: what is near and was sorted in one go: the first one last.
+        later: what comes after all of these, in no order.
+        edge: nothing near is after it, and all that is `later` is.
+        full: how many there may be in `heap` before `spill` is called.
         ready: what is due, in its own order, or None.
-        stale: items, in all three, that are not PENDING. The owner counts up, and calls `sweep`.
+        stale: items, in all of them, that are not PENDING. The owner counts up, and calls `sweep`.
+        margin: at least 0: TIMER-5 holds. An owner that does not call `sweep` each time takes 2 off for
+            each item that it makes stale, 1 for each that it takes out, and calls it below 0.
         rebuilds: how often they were swept out.
     """
 
-    __slots__ = ("_seen", "front", "heap", "ready", "rebuilds", "stale", "ties")
+    __slots__ = (
+        "_seen",
+        "edge",
+        "front",
+        "full",
+        "heap",
+        "later",
+        "margin",
+        "ready",
+        "rebuilds",
+        "run",
+        "stale",
+    )
 
     def __init__(self, ready: ReadyQueue | None) -> None:
         self.heap: Final[list[Entry]] = []
         self.front: Final[list[Item]] = []
-        self.ties: Final[list[Entry]] = []
+        self.run: Final[list[Entry]] = []
+        self.later: Final[list[Entry]] = []
+        self.edge = math.inf
+        self.full = SMALL
         self.ready: Final = ready
         self.stale = 0
+        self.margin = 2 * STALE_LEFT
         self.rebuilds = 0
-        self._seen = float("-inf")  # the latest `now`
+        self._seen = -math.inf  # the latest `now`
 
     def __len__(self) -> int:
         """Count the items, stale ones too."""
         ready = 0 if self.ready is None else len(self.ready)
-        return len(self.heap) + len(self.front) + len(self.ties) + ready
+        return len(self.heap) + len(self.front) + len(self.run) + len(self.later) + ready
 
     def take(self, now: float) -> Entry | None:
         """Take the first entry that is due."""
@@ -72,7 +106,10 @@ class LazyQueue:
         return entry
 
     def untie(self, entry: Entry) -> Entry:
-        """Take the first entry, given one that was on top of `heap`, and is not alone at its time."""
+        """Take the first entry, given one that was on top of `heap`, and is not alone at its time.
+
+        The others are in `heap` or aside; nothing that is aside is before it.
+        """
         self._set_aside([entry], entry)
         first = self._first()
         assert first is not None  # `entry` is pending
@@ -105,7 +142,7 @@ class LazyQueue:
     def rank_of(self, entry: Entry) -> Rank:
         """Return where an entry stands in the order of what is due."""
         if self.ready is None:
-            return float(entry), entry.negated, entry.version
+            return float(entry), -entry.priority, entry.version
         return self.ready.rank_of(entry)
 
     def coming(self, now: float) -> float | None:
@@ -120,7 +157,12 @@ class LazyQueue:
         heap = self.heap
         while True:
             first = self._first_aside()
-            if not heap or (first is not None and first < heap[0]):
+            if not heap:
+                if first is not None or not self.later:
+                    return first
+                self.open()
+                continue
+            if first is not None and first < heap[0]:
                 return first
             entry = heap[0]
             if entry.state != PENDING:
@@ -133,47 +175,84 @@ class LazyQueue:
                 return entry
 
     def _first_aside(self) -> Entry | None:
-        """Return the first of what was set aside."""
-        front, ties = self.front, self.ties
-        while ties and ties[-1].state != PENDING:
-            ties.pop()
+        """Return the first of `front` and `run`."""
+        front, run = self.front, self.run
+        while run and run[-1].state != PENDING:
+            run.pop()
             self.stale -= 1
         while front and front[0][3].state != PENDING:
             heappop(front)
             self.stale -= 1
         if not front:
-            return ties[-1] if ties else None
-        if ties and item_of(ties[-1]) < front[0]:
-            return ties[-1]
+            return run[-1] if run else None
+        if run and item_of(run[-1]) < front[0]:
+            return run[-1]
         return front[0][3]
 
     def _set_aside(self, found: list[Entry], time: float) -> None:
-        """Move what is at a time, which is that of the top of `heap`, to `front`, or with all of that to `ties`.
+        """Move what is at a time, which is that of the top of `heap`, to `front`, or with all of that to `run`.
 
         Args:
             found: what was taken out of `heap` already.
             time: theirs.
         """
-        heap, front, ties = self.heap, self.front, self.ties
+        heap, front, run = self.heap, self.front, self.run
         while heap and heap[0] == time:
             found.append(heappop(heap))
-        if 4 * (len(front) + len(found)) <= len(ties) + _FEW:
+        if 4 * (len(front) + len(found)) <= len(run) + _FEW:
             for entry in found:
                 heappush(front, item_of(entry))
             return
-        found += ties
+        found += run
         found += [item[3] for item in front]
-        # By version, then by priority, then by time: a sort is stable, and compares keys of one type in C.
-        found.sort(key=_version, reverse=True)
-        found.sort(key=_negated, reverse=True)
-        found.sort(reverse=True)
+        _put_in_order(found)
         front.clear()
-        ties[:] = found
+        run[:] = found
+
+    def open(self) -> None:
+        """Make near what is earliest of `later`. Nothing else is near.
+
+        So much of it that its price, which is to look at all that is later, is paid by what leaves it:
+        all, or about half, and at least one in 2 * _SAMPLED.
+        """
+        later = self.later
+        found, rest = [entry for entry in later if not entry.state] if self.stale else [*later], []
+        self.stale -= len(later) - len(found)
+        if len(found) <= SMALL // 2:
+            heapify(found)
+            self.edge, self.full = math.inf, SMALL
+            self.heap[:] = found
+        else:
+            if len(found) > PIECE:
+                sample = sorted(found[::_SAMPLED], key=float)
+                middle = float(sample[len(sample) // 2])
+                rest = [entry for entry in found if entry > middle]
+                found = [entry for entry in found if entry <= middle]
+            _put_in_order(found)
+            self.edge, self.full = float(found[0]), max(SMALL, len(found) // 4)
+            self.run[:] = found
+        # Last: what goes now may have finalizers.
+        later[:] = rest
+
+    def spill(self) -> None:
+        """Leave the earliest in `heap`, at most half of SMALL; all else that is near will be `later`.
+
+        The owner has put more into `heap` than is `full`, so more than there are others, by a quarter.
+        """
+        near = [*self.heap, *(item[3] for item in self.front), *self.run]
+        near.sort(key=float)
+        kept = bisect_left(near, near[SMALL // 2])
+        self.edge = float(near[kept - 1]) if kept else -math.inf
+        self.full = SMALL
+        self.front.clear()
+        self.run.clear()
+        self.later.extend(near[kept:])
+        self.heap[:] = near[:kept]
 
     def _remove_first(self, first: Entry) -> None:
         """Take out what `_first` has returned."""
-        if self.ties and self.ties[-1] is first:
-            self.ties.pop()
+        if self.run and self.run[-1] is first:
+            self.run.pop()
         elif self.front and self.front[0][3] is first:
             heappop(self.front)
         else:
@@ -200,22 +279,40 @@ class LazyQueue:
 
     def sweep(self) -> None:
         """Throw the stale entries out if they are too many (TIMER-5)."""
-        if self.stale <= STALE_LEFT or self.stale * 2 <= len(self):
+        self.margin = margin = max(len(self) - 2 * self.stale, 2 * (STALE_LEFT - self.stale))
+        if margin >= 0:
             return
         live = [entry for entry in self.heap if not entry.state]  # PENDING
         heapify(live)
         front = [item for item in self.front if not item[3].state]
         heapify(front)
-        ties = [entry for entry in self.ties if not entry.state]
+        run = [entry for entry in self.run if not entry.state]
+        later = [entry for entry in self.later if not entry.state]
         if self.ready is not None:
             self.ready.purge()
-        self.stale = 0
+        self.stale = self.margin = 0
         self.rebuilds += 1
         # Last: what goes now may have finalizers.
         self.front[:] = front
-        self.ties[:] = ties
+        self.run[:] = run
+        self.later[:] = later
         self.heap[:] = live
 
     def put(self, entry: Entry) -> None:
         """Add an entry."""
-        heappush(self.heap, entry)
+        if entry > self.edge:
+            self.later.append(entry)
+        else:
+            heappush(self.heap, entry)
+            if len(self.heap) > self.full:
+                self.spill()
+
+
+def _put_in_order(entries: list[Entry]) -> None:
+    """Sort in the whole order (TIMER-1), the first one last."""
+    # Sorts compare keys of one type in C; and they are stable: the last word first, if it is asked for.
+    entries.sort(key=float, reverse=True)
+    if any(map(eq, entries, islice(entries, 1, None))):
+        entries.sort(key=_version, reverse=True)
+        entries.sort(key=_priority)
+        entries.sort(key=float, reverse=True)

@@ -101,7 +101,7 @@ class ByTime(_ByKey):
         heappush(self._heap, item_of(entry))
 
     def rank_of(self, entry: Entry) -> Rank:
-        return float(entry), entry.negated, entry.version
+        return float(entry), -entry.priority, entry.version
 
 
 @final
@@ -128,7 +128,7 @@ class ByPriority(_ByKey):
         return self._key(entry, 0.0 if since is None else since), float(entry), entry.version
 
     def _key(self, entry: Entry, since: float) -> float:
-        key: float = entry.negated
+        key: float = -entry.priority
         if self._aging:
             try:
                 key += self._aging * since

@@ -3,10 +3,11 @@
 # ruff: noqa: SLF001 - a step of the book itself, in a file of its own
 from __future__ import annotations
 
-from heapq import heapify
+import math
 from typing import TYPE_CHECKING
 
 from mpsched._timers.entry import Entry, drop, due_of
+from mpsched._timers.lazyqueue import SMALL
 from mpsched._timers.states import CANCELLED, CLAIMED, MOVED, PENDING, RUNNING
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ def repair(book: TimerBook) -> None:
     found: dict[int, Entry] = {}
     for entry in (
         *book._current.values(),
-        *book._active.values(),
         *replaced,
         *queue.heap,
         *(item[3] for item in queue.front),
-        *queue.ties,
+        *queue.run,
+        *queue.later,
         *in_ready,
     ):
         if not hasattr(entry, "extra"):
@@ -39,11 +40,11 @@ def repair(book: TimerBook) -> None:
             entry.state = MOVED
 
     newest, older = _sorted_out(book, found, replaced)
+    book._replaced = older  # before `_current` loses what is in here
     _forget_the_rest(book, found, newest, in_ready)
     alive = [*newest.values(), *(entry for ones in older.values() for entry in ones)]
     waits = [entry for entry in alive if entry.state == PENDING]
-    book._active = {one.version: one for one in alive if one.state in {CLAIMED, RUNNING}}
-    book._replaced = older
+    book._claims = sum(one.state == CLAIMED for one in alive)
     book._overdue = {}  # told once more: their deadlines are added again
     book._walls = {
         one.version: one.task_id for one in waits if one.extra and one.extra.at is not None
@@ -59,11 +60,13 @@ def repair(book: TimerBook) -> None:
         ready.purge()
     there = {id(entry) for entry in in_ready}
     live = [one for one in waits if id(one) not in there and not (one.extra and one.extra.paused)]
-    heapify(live)
+    queue.edge = -math.inf
+    queue.full = SMALL
     queue.front[:] = []
-    queue.ties[:] = []
-    queue.heap[:] = live
-    queue.stale = 0
+    queue.run[:] = []
+    queue.heap[:] = []
+    queue.later[:] = live
+    queue.stale = queue.margin = 0
 
 
 def _sorted_out(
@@ -72,7 +75,10 @@ def _sorted_out(
     """Return the newest version of each id, and the older ones that run."""
     newest: dict[Hashable, Entry] = {}
     older: dict[Hashable, list[Entry]] = {}
-    was_replaced = {entry.version for entry in replaced}
+    # One that is in both registers was about to be replaced.
+    was_replaced = {
+        entry.version for entry in replaced if book._current.get(entry.task_id) is not entry
+    }
     for _version, entry in sorted(found.items()):
         if entry.state not in {PENDING, CLAIMED, RUNNING}:
             continue
@@ -106,6 +112,6 @@ def _forget_the_rest(
                 book._ends.put(task_id, entry)
     book._current.update(newest)
     queue = book._queue
-    for entry in (*over, *queue.heap, *in_ready, *book._ends.all()):
+    for entry in (*over, *queue.heap, *queue.later, *in_ready, *book._ends.all()):
         if entry.state > RUNNING and hasattr(entry, "fn"):
             drop(entry)

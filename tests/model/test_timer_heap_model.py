@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from mpsched import Due, VersionedTimerHeap, Wait
-from mpsched._timers import book, heap, lazyqueue
+from mpsched._timers import book, lazyqueue, repair
 from mpsched._timers.states import State
 from mpsched.errors import StaleVersion
 from tests.support.timer_model import LIVE, Model, Version
@@ -25,6 +25,7 @@ from tests.support.timers import function
 # Few ids, and times near each other: so versions meet. Multiples of a half: sums are exact.
 IDS = 3
 STALE_LEFT = 3
+SMALL = 3
 GROUPS = {"g": 2.0, "h": 0.5}
 halves = st.integers(-2, 5).map(lambda number: number / 2)
 passing = st.integers(0, 4).map(lambda number: number / 2)
@@ -256,6 +257,19 @@ class Timers(RuleBasedStateMachine):
             one.move(State.FAILED if one.missed else State[outcome.upper()])
 
     @precondition(lambda self: self.taken)
+    @rule(pick=picks)
+    def ran(self, pick: int) -> None:
+        due, one = self.picked(pick)
+        if one.state not in {State.CLAIMED, State.RUNNING} or one.attempt != due.attempt:
+            with pytest.raises(StaleVersion):
+                self.heap.ran(due)
+            return
+        assert self.heap.ran(due) == (self.model.newest(one.task_id) is one)
+        if one.state is State.CLAIMED:
+            one.move(State.RUNNING)
+        one.move(State.COMPLETED)
+
+    @precondition(lambda self: self.taken)
     @rule(pick=picks, after=halves)
     def retry(self, pick: int, after: float) -> None:
         due, one = self.picked(pick)
@@ -346,9 +360,12 @@ class Timers(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rebuilds come after a few stale entries."""
-    for module in (book, heap, lazyqueue):
+    """Rebuilds come after a few stale entries, and few are many: they spill, are halved and sorted."""
+    for module in (book, lazyqueue):
         monkeypatch.setattr(module, "STALE_LEFT", STALE_LEFT)
+    for module in (lazyqueue, repair):
+        monkeypatch.setattr(module, "SMALL", SMALL)
+    monkeypatch.setattr(lazyqueue, "PIECE", SMALL)
 
 
 def test_timer_heap_does_what_a_list_does() -> None:

@@ -40,7 +40,7 @@ def frame(version: int, who: object) -> bytes:
 )
 def test_origin_of_plain_ids_is_the_id(task_id: Any) -> None:
     """It arrives as it is, and messages name it by its repr."""
-    found = origin.of(table(frame(4, origin.who(task_id, "label"))), 0)
+    found = origin.of(table(frame(4, origin.who(task_id, lambda _: "label"))), 0)
     assert found is not None
     assert (found.version, found.task_id) == (4, task_id)
     assert type(found.task_id) is type(task_id)
@@ -62,7 +62,7 @@ def test_origin_of_plain_ids_is_the_id(task_id: Any) -> None:
 )
 def test_origin_of_other_ids_is_their_label(task_id: Any) -> None:
     """No code of the user's runs for it, and no frame grows by it."""
-    found = origin.of(table(frame(4, origin.who(task_id, "label"))), 0)
+    found = origin.of(table(frame(4, origin.who(task_id, lambda _: "label"))), 0)
     assert found is not None
     assert (found.task_id, found.label) == ("label", "label")
 
