@@ -46,7 +46,11 @@ def iterate(
     deadline = None if timeout is None else time.monotonic() + timeout
     blocks = _results(run, deadline, timeout, return_exceptions, more, ahead, grow)
     ring = run._pool.ring  # not `run`: it would live as long as its own iterator's reference
-    run._consumer = weakref.ref(blocks, lambda _: ring())
+
+    def on_dropped(_: object) -> None:
+        ring()
+
+    run._consumer = weakref.ref(blocks, on_dropped)
     results: Any = MapResults.from_iterable(blocks)
     results.blocks = blocks
     results.run = weakref.ref(run)  # it goes when it is read to its end

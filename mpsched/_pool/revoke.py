@@ -32,7 +32,8 @@ class Revoker:
     """Cancels tasks of one pool. Any thread.
 
     Attributes:
-        doubtful: tasks whose cancelling was interrupted; the supervisor finds out how far it got.
+        doubtful: tasks that are being cancelled, or whose cancelling was interrupted: the supervisor finds
+            out how far it got.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -72,7 +73,11 @@ class Revoker:
         while future is not None and not future.done():
             if section.try_enter():
                 try:
+                    # Where nothing else has it, until its future is final: the pool is not idle before.
+                    self.doubtful.append(task)
                     answer = self._prevent(task, how)
+                    if answer is not CancelResult.PREVENTED:
+                        self._is_certain(task)
                 finally:
                     section.leave()
                     self._pool.ring()
@@ -81,6 +86,7 @@ class Revoker:
                     deadline = time.monotonic() + _REVOKE_S
                 if answer is CancelResult.PREVENTED:
                     future._cancel()
+                    self._is_certain(task)
                     if self._pool.limited:
                         self._pool.made_room()
                     # Another thread may have read its result meanwhile; that came first then.
@@ -212,11 +218,13 @@ class Revoker:
 
     def resolve(self) -> None:
         """Finish what was interrupted. The supervisor, in the dispatcher's section."""
-        for _ in range(len(self.doubtful)):
-            if self._resolved(self.doubtful[0]):
-                self.doubtful.popleft()
-            else:
-                self.doubtful.rotate(-1)
+        for task in list(self.doubtful):
+            if self._resolved(task):
+                self._is_certain(task)
+
+    def _is_certain(self, task: Task) -> None:
+        with contextlib.suppress(ValueError):  # the other side was quicker
+            self.doubtful.remove(task)
 
     def _resolved(self, task: Task) -> bool:
         future, handle = task.future, task.handle

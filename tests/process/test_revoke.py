@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mpsched._pool.entries import Entries
 from mpsched._pool.limits import stopped
+from mpsched._pool.revoke import Revoker
 from mpsched._tasks import state as st
 from mpsched.errors import TaskTimeout
 from tests.support import crash_calls as calls
 from tests.support.gates import Gate
+from tests.support.lines import before_line
 from tests.support.pools import DEADLINE_S, pids, pool, wait_until
 
 if TYPE_CHECKING:
@@ -131,3 +135,54 @@ def test_cancelled_roots_leave_their_room_to_others(tmp_path: Path) -> None:
         gate.open()
         assert len([one.result(DEADLINE_S) for one in waiting]) == 2
         assert [one.result(DEADLINE_S) for one in held] == [0, 1]
+
+
+STEPS = (Revoker.cancel, Revoker._cancel, Revoker._prevent, Revoker._forget, Entries.free)
+"""Of a cancel that prevents a start."""
+
+
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_revoke_leaves_no_future_that_nobody_knows_of(tmp_path: Path, limit: int | None) -> None:
+    """At each line of a cancel its future is final, or in a register: else a pool that drains could end before it."""
+    gate = Gate(tmp_path)
+    unknown: list[bool] = []
+    with pool(1, max_pending=limit) as ex:
+        inner: Any = ex._pool
+        held = ex.submit(gate.hold)
+        gate.wait_for(1)
+        # The first of these lies in the worker's inbox, or the next one will; most wait here.
+        behind = [ex.submit(operator.add, 1, n) for n in range(200)]
+
+        def one_that(dispatched: bool) -> Future[int]:
+            def there() -> bool:
+                found[:] = [f for f in behind if (f._task.handle >= 0) == dispatched]
+                return bool(found)
+
+            found: list[Future[int]] = []
+            wait_until(there, "one behind")
+            behind.remove(found[-1])
+            return found[-1]
+
+        def look(future: Future[int]) -> None:
+            registers = (
+                inner.ready.items(),
+                inner.dispatcher.inflight.values(),
+                inner.revoker.doubtful,
+            )
+            known = any(task is future._task for register in registers for task in list(register))
+            unknown.append(not (known or future.done() or future in inner.dispatcher.dropped))
+
+        try:
+            for dispatched in (True, False):
+                for line in itertools.count():
+                    future = one_that(dispatched)
+                    unknown.clear()
+                    with before_line(STEPS, line, functools.partial(look, future)) as seen:
+                        assert future.cancel()
+                    assert not any(unknown), f"before line {line} of {seen.count}"
+                    if not unknown:
+                        break
+                assert line > 20
+        finally:
+            gate.open()
+        held.result(DEADLINE_S)

@@ -34,6 +34,15 @@ def _with_blocks(filename: str) -> dict[int, int]:
     }
 
 
+def _is_lost(frame: FrameType | None) -> bool:
+    """Whether the interpreter drops what is raised there: in a finalizer, or what that calls."""
+    while frame is not None:
+        if frame.f_code.co_name in {"__del__", "on_dropped"}:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Interruption:
     """Raises KeyboardInterrupt once, when the calling thread is about to run the `at`-th line.
 
@@ -69,7 +78,7 @@ class Interruption:
         code = frame.f_code
         if self.where is not None or not code.co_filename.startswith(self._files):
             return None
-        if code.co_name == "__del__":  # what is raised there is lost
+        if _is_lost(frame):
             return None
         withs = _with_blocks(code.co_filename)
         last = 0
