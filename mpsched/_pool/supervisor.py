@@ -574,6 +574,8 @@ class Supervisor:
         deadline = time.monotonic() + _LEAVE_S
         for section in (pool.leader.section, pool.dispatcher.section):
             while not section.try_enter():
+                if section.recover():
+                    continue  # an exception has left it since the last look
                 # Everybody inside has seen by now that there is nothing to wait for; only user code
                 # that pickles an item can take longer.
                 if time.monotonic() > deadline:

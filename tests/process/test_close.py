@@ -18,6 +18,7 @@ from tests.support.pools import (
     alive,
     kill,
     pids,
+    pool,
     release,
     wait_for_holders,
     wait_until,
@@ -121,6 +122,29 @@ def test_close_holds_its_bound_while_somebody_pickles(tmp_path: Path) -> None:
     release(tmp_path, "pickling")
     mapping.join(DEADLINE_S)
     assert not mapping.is_alive()
+
+
+def test_close_gives_everything_back_after_an_exception_in_a_section(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C between taking a section and the `try` after it, when the end has tidied up already."""
+    with pool(1) as ex:
+        inner: Any = ex._pool
+        enter_for_good = inner.supervisor._enter_for_good
+        entered: list[bool] = []
+
+        def thrown_out() -> None:
+            assert inner.dispatcher.section.try_enter()
+            raise KeyboardInterrupt
+
+        def enter() -> bool:
+            with pytest.raises(KeyboardInterrupt):
+                thrown_out()
+            entered.append(enter_for_good())
+            return entered[-1]
+
+        monkeypatch.setattr(inner.supervisor, "_enter_for_good", enter)
+    assert entered == [True]
 
 
 def test_close_ends_a_map_item_by_item(two: mpsched.WorkStealingExecutor, tmp_path: Path) -> None:
