@@ -345,7 +345,9 @@ def everywhere() -> None:
         kill(template_of(ex))
         for _ in range(40):
             slow = "trees.named" in _missing()
-            work.work(poison=True, late=True, block=True, orphans=0.7 if slow else 0.03)
+            timed = any("early" in point for point in _missing())
+            orphans = 0.7 if slow else 0.03
+            work.work(poison=True, late=True, block=True, timed=timed, orphans=orphans)
             if not _missing():
                 break
 
