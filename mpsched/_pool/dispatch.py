@@ -300,19 +300,20 @@ class Dispatcher:
             self._missed = False  # as in pump
             if self._moving or self._target is not None:
                 self._recover()
-            if self._ready or self.held or task.cancelled or self.idle_one() < 0:
+            worker = self.idle_one()
+            if self._ready or self.held or task.cancelled or worker < 0:
                 return False
             span = self._entries.allocate(1)
             if not span:
                 return False
-            worker = -1
+            laid = False
             try:
-                worker = self._lay(task, span.start, from_ns)
+                laid = self._lay(task, span.start, worker, from_ns)
             finally:
-                if worker < 0:
+                if not laid:
                     self.inflight.pop(task.id, None)
                     self._entries.free(span.start)
-            if worker < 0:
+            if not laid:
                 return False
             if self._words[self._blocks[worker] + lay.B_STATE] == lay.PARKED:
                 self._bells[worker].wake()
@@ -322,31 +323,30 @@ class Dispatcher:
             if self._missed:
                 self._collector.wake()  # somebody who wanted to pump relies on whoever was inside
 
-    def _lay(self, task: Task, handle: int, from_ns: int) -> int:
-        """Write an entry and lay it into the inbox of an idle worker; return which, or -1."""
+    def _lay(self, task: Task, handle: int, worker: int, from_ns: int) -> bool:
+        """Write an entry and lay it into the inbox of a worker; False if that is not idle any more."""
         words, blocks = self._words, self._blocks
-        worker = self.idle_one()
-        if worker < 0 or not self._entries.write(handle, task, st.word(st.QUEUED, worker)):
-            return -1
+        if not self._entries.write(handle, task, st.word(st.QUEUED, worker)):
+            return False
         self.inflight[task.id] = task
         inbox = self.inboxes[worker]
         self.early.add(worker)
         self._full = 0  # it counts what is in flight
         try:
             if not any(self.locks.try_acquire(worker) for _ in range(_TRIES)):
-                return -1
+                return False
             inbox.repair()
             if not inbox.lay(handle, from_ns):
-                return -1
+                return False
             # Pairs with "STATE = AWAKE, fence, look at EARLY" of who leaves idleness (idle.py): it sees
             # this root and waits for it, or is seen here.
             fence()
             if words[blocks[worker] + lay.B_STATE] not in lay.IDLE:
                 inbox.remove(handle)
-                return -1
+                return False
         finally:
             self.locks.release(worker)
-        return worker
+        return True
 
     def idle_one(self) -> int:
         """Return a worker that has nothing, not even an early root; -1: none. One that is awake, if any is."""

@@ -77,7 +77,7 @@ class Revoker:
                     self.doubtful.append(task)
                     answer = self._prevent(task, how)
                     if answer is not CancelResult.PREVENTED:
-                        self._is_certain(task)
+                        self._forget_doubt(task)
                 finally:
                     section.leave()
                     self._pool.ring()
@@ -86,7 +86,7 @@ class Revoker:
                     deadline = time.monotonic() + _REVOKE_S
                 if answer is CancelResult.PREVENTED:
                     future._cancel()
-                    self._is_certain(task)
+                    self._forget_doubt(task)
                     if self._pool.limited:
                         self._pool.made_room()
                     # Another thread may have read its result meanwhile; that came first then.
@@ -220,9 +220,9 @@ class Revoker:
         """Finish what was interrupted. The supervisor, in the dispatcher's section."""
         for task in list(self.doubtful):
             if self._resolved(task):
-                self._is_certain(task)
+                self._forget_doubt(task)
 
-    def _is_certain(self, task: Task) -> None:
+    def _forget_doubt(self, task: Task) -> None:
         with contextlib.suppress(ValueError):  # the other side was quicker
             self.doubtful.remove(task)
 

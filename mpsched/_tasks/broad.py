@@ -10,6 +10,7 @@ import enum
 import functools
 import struct
 import sys
+import threading
 import typing
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,9 @@ from mpsched._tasks import functions, loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_telling: Final = threading.Lock()
+"""What cloudpickle is told holds for all threads, and is taken back at once."""
 
 _CLASS_PARTS: Final = 6  # how cloudpickle reduces a class that travels by value
 
@@ -34,8 +38,13 @@ def reduce_class(cls: type) -> Any:
     reduced = cloudpickle.Pickler.reducer_override(None, cls)  # which looks at the class alone
     module = cls.__module__
     if reduced is NotImplemented and module in sys.modules and not functions.arrives(module):
-        # cloudpickle takes whatever is in `sys.modules` for importable.
-        reduced = cloudpickle.cloudpickle._dynamic_class_reduce(cls)  # noqa: SLF001
+        # cloudpickle takes whatever is in `sys.modules` for importable, unless it is told.
+        with _telling:
+            cloudpickle.register_pickle_by_value(sys.modules[module])
+            try:
+                reduced = cloudpickle.Pickler.reducer_override(None, cls)
+            finally:
+                cloudpickle.unregister_pickle_by_value(sys.modules[module])
     return reduced
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _Key = tuple[str, str] | str
 """A part of a bundle: (namespace id, name) of a global, or the id of a class."""
 
-_ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 _SHORT: Final = 40  # bytes of a pickle that is its own digest
 
 
@@ -94,7 +93,7 @@ class Bundle:
 
     def dump(self, obj: Any, keep: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
         """Pickle one object of the bundle; `keep` as `buffer_callback`. Raises what pickling raises."""
-        if type(obj) in _ATOMS:
+        if type(obj) in sentinels.ATOMS:
             return pickle.dumps(obj, 5)
         if keep is not None:
             _broaden()  # a value may be anything, and what was kept cannot be taken back
@@ -203,7 +202,7 @@ class Bundle:
 
     def as_global(self, value: Any) -> Any:
         """Return what pickles as the global that a sentinel is, or the value itself (VALUE-9)."""
-        if self.going_home or type(value) in _ATOMS:
+        if self.going_home or type(value) in sentinels.ATOMS:
             return value
         state = sentinels.state_of(value)
         home = None if state is None else self.home_of(value)

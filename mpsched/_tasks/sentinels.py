@@ -8,7 +8,8 @@ from __future__ import annotations
 import pickle
 from typing import Any, Final
 
-_ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Types of values that refer to nothing."""
 _PLAIN: Final[Any] = object
 _MADE_BY_CLASS: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
@@ -32,6 +33,6 @@ def state_of(value: Any) -> bytes | None:
     state: Any = _PLAIN.__getstate__(value)
     if state is None:
         return b""
-    if type(state) is not dict or not all(type(one) in _ATOMS for one in state.values()):
+    if type(state) is not dict or not all(type(one) in ATOMS for one in state.values()):
         return None
     return pickle.dumps(state, 5)
